@@ -38,7 +38,7 @@ public interface Report {
      *
      * @param seconds how long
      * @param operations how many on each rank; 0 if it was not asked for
-     * @param paths combinations of data type, reduction and small or large sizes
+     * @param paths combinations of data type and reduction
      * @param steady how many of them had windows that agree at the end
      */
     record WarmUp(double seconds, long operations, int paths, int steady) {

@@ -6,13 +6,15 @@ import io.jccl.device.DataType;
 import io.jccl.device.Stream;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
  * Runs operations until the JVM has compiled them, before anything is measured. Each combination of
- * data type, reduction, and small or large sizes is a path of its own. All ranks decide by the same
- * numbers, so they stop at the same operation.
+ * data type and reduction is a path of its own. Sizes of a path take turns: after a phase of tiny
+ * operations alone, the JVM may have compiled the code again without the loops of large ones. All
+ * ranks decide by the same numbers, so they stop at the same operation.
  */
 final class WarmUpPhase {
     /** For all paths together. */
@@ -21,7 +23,13 @@ final class WarmUpPhase {
     /** Larger sizes run the same loops. */
     private static final long MOST_BYTES = 1 << 20;
 
-    /** Sizes of a path that take part. */
+    /**
+     * The vector loops of large sizes are compiled at their best after 600 calls: operations of
+     * this size make those in milliseconds, while uncompiled ones of a mebibyte take seconds.
+     */
+    private static final long CALLS_BYTES = 4096;
+
+    /** Small and large sizes of a path that take part. */
     private static final int MOST_SIZES = 8;
 
     private static final double WINDOW_NANOS = 20e6;
@@ -72,27 +80,25 @@ final class WarmUpPhase {
      * @return what it took
      */
     Report.WarmUp run() {
-        List<Long> small = sizes(0, PerfConfig.AUTOMATIC_BELOW - 1);
-        List<Long> large = sizes(PerfConfig.AUTOMATIC_BELOW, MOST_BYTES);
+        // Large ones first: their vector loops take the compiler longest.
+        List<Long> sizes = new ArrayList<>(sizes(PerfConfig.AUTOMATIC_BELOW, MOST_BYTES));
+        sizes.addAll(sizes(0, PerfConfig.AUTOMATIC_BELOW - 1));
+        if (!sizes.isEmpty() && Collections.max(sizes) > CALLS_BYTES) {
+            sizes.add(CALLS_BYTES);
+        }
         int kinds = config.collective().reduces() ? config.ops().size() : 1;
-        int each = (small.isEmpty() ? 0 : 1) + (large.isEmpty() ? 0 : 1);
-        int paths = config.types().size() * kinds * each;
+        int paths = sizes.isEmpty() ? 0 : config.types().size() * kinds;
         int left = paths;
         int steady = 0;
         long operations = 0;
         for (DataType type : config.types()) {
-            for (int k = 0; k < kinds; k++) {
+            for (int k = 0; k < kinds && paths > 0; k++) {
                 ReduceOp.Kind kind = config.collective().reduces() ? config.ops().get(k) : null;
-                // Large ones first: their vector loops take the compiler longest.
-                for (List<Long> sizes : List.of(large, small)) {
-                    if (!sizes.isEmpty()) {
-                        double until = passed + (MOST_NANOS - passed) / left;
-                        Windows w = run(type, kind, sizes, until);
-                        operations += w.operations();
-                        steady += w.agree() ? 1 : 0;
-                        left--;
-                    }
-                }
+                double until = passed + (MOST_NANOS - passed) / left;
+                Windows w = run(type, kind, sizes, until);
+                operations += w.operations();
+                steady += w.agree() ? 1 : 0;
+                left--;
             }
         }
         return new Report.WarmUp(passed / 1e9, operations, paths, steady);
@@ -118,9 +124,7 @@ final class WarmUpPhase {
             DataType type, ReduceOp.@Nullable Kind kind, List<Long> sizes, double until) {
         Windows windows =
                 new Windows(
-                        sizes.getFirst() < PerfConfig.AUTOMATIC_BELOW
-                                ? FEWEST_SMALL
-                                : FEWEST_LARGE);
+                        sizes.getLast() < PerfConfig.AUTOMATIC_BELOW ? FEWEST_SMALL : FEWEST_LARGE);
         patterns.retain(type, kind);
         int root = config.collective().rooted() ? Math.max(0, config.root()) : -1;
         try (Buffers buffers = new Buffers(comm, config, type, sizes)) {

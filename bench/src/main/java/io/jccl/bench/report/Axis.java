@@ -5,9 +5,9 @@ import java.util.List;
 import java.util.Locale;
 
 /**
- * An axis.
+ * An axis of a chart.
  *
- * @param label what is along it, with its unit
+ * @param label the quantity, with its unit
  * @param scale how values are spaced
  */
 public record Axis(String label, Scale scale) {
@@ -27,12 +27,12 @@ public record Axis(String label, Scale scale) {
     /** Most labels along an axis of sizes. */
     private static final int MOST_SIZES = 9;
 
-    /** Whether 0 has no place on it. */
+    /** Whether 0 cannot be shown on it. */
     boolean isLogarithmic() {
         return scale != Scale.LINEAR;
     }
 
-    /** Where a value is, before it is fitted into the plot. */
+    /** The coordinate of a value, before it is fitted into the plot. */
     double place(double value) {
         return isLogarithmic() ? Math.log10(value) : value;
     }
@@ -42,7 +42,7 @@ public record Axis(String label, Scale scale) {
         return Double.isFinite(value) && (!isLogarithmic() || value > 0);
     }
 
-    /** Values for labels, between two places; at most so many. */
+    /** Values to label between two coordinates, at most so many. */
     List<Double> ticks(double least, double most, int count) {
         return switch (scale) {
             case LINEAR -> linear(least, most, count);
@@ -65,7 +65,7 @@ public record Axis(String label, Scale scale) {
     private static List<Double> decades(double least, double most, int count) {
         int first = (int) Math.floor(least);
         int stride = Math.max(1, Math.ceilDiv((int) Math.ceil(most) - first, count));
-        // With few decades the lines between are labelled too.
+        // With few decades the lines between them are labelled too.
         int[] digits = most - least < count / 3.0 ? new int[] {1, 2, 5} : new int[] {1};
         List<Double> all = new ArrayList<>();
         for (int e = first; e <= most; e += stride) {
@@ -79,7 +79,7 @@ public record Axis(String label, Scale scale) {
         return all.size() < 2 ? between(least, most, count) : all;
     }
 
-    /** Labels of an axis that no two of 1, 2, 5, 10... fall on. */
+    /** Labels of a range that holds fewer than two of 1, 2, 5, 10... */
     private static List<Double> between(double least, double most, int count) {
         return linear(Math.pow(10, least), Math.pow(10, most), count);
     }
@@ -95,7 +95,7 @@ public record Axis(String label, Scale scale) {
         return all.isEmpty() ? List.of(Math.pow(10, (least + most) / 2)) : all;
     }
 
-    /** A value as a label. */
+    /** The label of a value. */
     String text(double value) {
         return scale == Scale.BYTES ? bytes(value) : number(value);
     }
@@ -120,7 +120,7 @@ public record Axis(String label, Scale scale) {
      * A number of three significant digits.
      *
      * @param value any
-     * @return with K, M, G... from ten thousand on; - if there is none
+     * @return with K, M, G... from ten thousand on; - if the value is not finite
      */
     public static String number(double value) {
         if (!Double.isFinite(value)) {
@@ -139,7 +139,7 @@ public record Axis(String label, Scale scale) {
         return plain(rest) + DECIMAL[unit];
     }
 
-    /** Three significant digits, no zeros after them. */
+    /** Three significant digits, without trailing zeros. */
     private static String plain(double value) {
         double size = Math.abs(value);
         if (size == 0) {

@@ -5,17 +5,17 @@ import static io.jccl.bench.report.Markup.print;
 
 import java.util.List;
 
-/** Bars from zero, grouped: what each group is about stands above its bars. */
+/** Horizontal bars from zero, in groups; the name of each group stands above its bars. */
 public final class BarChart implements Chart {
     /**
      * A bar.
      *
      * @param colour 0 or more; see {@link Chart#COLOURS}
      * @param value its length
-     * @param low least of what was measured; NaN if there is one value
-     * @param high most of what was measured; NaN if there is one value
-     * @param text what stands at its end
-     * @param tip what a page shows where the mouse is
+     * @param low the least measured value; NaN if there is only one
+     * @param high the greatest measured value; NaN if there is only one
+     * @param text the text at its end
+     * @param tip the text a page shows on hover
      */
     public record Bar(int colour, double value, double low, double high, String text, String tip) {
         /** A bar without a spread. */
@@ -27,7 +27,7 @@ public final class BarChart implements Chart {
     /**
      * Bars under one name.
      *
-     * @param name what they are about
+     * @param name the subject
      * @param bars one or more
      */
     public record Group(String name, List<Bar> bars) {
@@ -50,10 +50,10 @@ public final class BarChart implements Chart {
     private final double room;
 
     /**
-     * Prepares one.
+     * Creates a chart.
      *
      * @param title what it shows, with its unit
-     * @param names of the colours, from 0; empty where there is one kind of bar
+     * @param names of the colours, from 0; empty if there is one kind of bar
      * @param groups from top to bottom; bars that are not finite or below 0 are left out
      */
     public BarChart(String title, List<String> names, List<Group> groups) {

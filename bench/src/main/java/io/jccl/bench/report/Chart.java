@@ -1,11 +1,14 @@
 package io.jccl.bench.report;
 
 /**
- * A picture of a page. Java's chart libraries draw through AWT, which would make the image that
- * runs without Java a third larger.
+ * A chart of a page. Java's chart libraries draw through AWT, which would make the image that runs
+ * without an installed Java a third larger.
  */
 public sealed interface Chart permits LineChart, BarChart {
-    /** Colours that are told apart, also by those who see fewer; then they begin again. */
+    /**
+     * Colours that readers with colour blindness can tell apart as well; after the last, the first
+     * follows.
+     */
     int COLOURS = 8;
 
     /** Of its coordinates. */
@@ -14,9 +17,9 @@ public sealed interface Chart permits LineChart, BarChart {
     /** Of its coordinates. */
     int height();
 
-    /** Appends what is inside the svg element. */
+    /** Appends the content of the svg element. */
     void draw(StringBuilder out);
 
-    /** What it shows, for those who do not see it. */
+    /** A description for screen readers. */
     String title();
 }

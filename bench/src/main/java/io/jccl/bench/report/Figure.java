@@ -3,7 +3,7 @@ package io.jccl.bench.report;
 import java.util.List;
 
 /**
- * Charts that belong together, side by side where there is room.
+ * Charts that belong together, placed side by side where the page is wide enough.
  *
  * @param title what they show
  * @param caption how to read them; may be empty

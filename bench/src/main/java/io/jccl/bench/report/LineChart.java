@@ -13,32 +13,32 @@ import java.util.stream.DoubleStream;
 import java.util.stream.Stream;
 
 /**
- * Curves over one axis. Values that an axis has no place for, such as 0 on a logarithmic one, are
- * left out.
+ * Curves over one axis. Values that an axis cannot show, such as 0 on a logarithmic one, are left
+ * out.
  */
 public final class LineChart implements Chart {
     /** How a curve is drawn. */
     public enum Line {
-        /** Without gaps, with its points. */
+        /** Solid, with its points. */
         SOLID,
         /** Dashed, with its points. */
         DASHED,
         /** Dotted, with its points. */
         DOTTED,
-        /** Points alone. */
+        /** Points only. */
         NONE,
-        /** Thin and grey, without points: something to compare with. */
+        /** Thin and grey, without points: a reference curve. */
         FAINT
     }
 
     /**
      * A point of a curve.
      *
-     * @param x across
-     * @param y up
-     * @param low where the band begins; NaN if there is none
-     * @param high where the band ends; NaN if there is none
-     * @param tip what a page shows where the mouse is
+     * @param x horizontal value
+     * @param y vertical value
+     * @param low lower edge of the band; NaN if there is none
+     * @param high upper edge of the band; NaN if there is none
+     * @param tip the text a page shows on hover
      */
     public record Point(double x, double y, double low, double high, String tip) {
         /** A point without a band. */
@@ -63,14 +63,14 @@ public final class LineChart implements Chart {
     }
 
     /**
-     * A line across the plot.
+     * A horizontal line across the plot.
      *
      * @param name in the legend
-     * @param y where
+     * @param y its height, in values of the vertical axis
      */
     public record Mark(String name, double y) {}
 
-    /** Curves with more points show only some of them. */
+    /** Curves with more points draw markers for only some of them. */
     private static final int MOST_DOTS = 60;
 
     private static final int MOST_SMALL_DOTS = 20;
@@ -122,7 +122,7 @@ public final class LineChart implements Chart {
     }
 
     /**
-     * Prepares one.
+     * Creates a chart.
      *
      * @param title what it shows
      * @param across the horizontal axis
@@ -137,7 +137,7 @@ public final class LineChart implements Chart {
     }
 
     /**
-     * Prepares a small one, without a legend: its title names its curve.
+     * Creates a small chart without a legend: its title names its curve.
      *
      * @param title what it shows
      * @param across the horizontal axis
@@ -152,7 +152,7 @@ public final class LineChart implements Chart {
     }
 
     /**
-     * Gives small charts the same axes and heights, so that they compare.
+     * Gives small charts the same axes and heights, so that they can be compared.
      *
      * @param charts with the same kinds of axes
      * @return the charts that have something to draw
@@ -174,7 +174,7 @@ public final class LineChart implements Chart {
         return List.copyOf(drawn);
     }
 
-    /** Puts the plot below a title of so many lines. */
+    /** Places the plot below a title of so many lines. */
     private void place(int lines) {
         top = 4 + ROW * lines + (small ? 10 : 26);
         bottom = top + (small ? 130 : 280);
@@ -193,7 +193,7 @@ public final class LineChart implements Chart {
                 s.points.stream().filter(p -> across.holds(p.x) && up.holds(p.y)).toList());
     }
 
-    /** Least and most place of several charts, with some room. */
+    /** The common range of several charts, with a margin. */
     private static double[] bounds(
             List<LineChart> charts, Axis axis, ToDoubleFunction<Point> value, boolean vertical) {
         DoubleStream points =
@@ -327,7 +327,7 @@ public final class LineChart implements Chart {
         String points =
                 s.points.stream().map(p -> place(p.x, p.y)).collect(Collectors.joining(" "));
         if (s.line == Line.FAINT) {
-            // A path, so that what counts polylines counts what the chart is about.
+            // A path, so that the polylines of the document are the curves alone.
             print(out, "<path class=\"line\" d=\"M%s\"/>%n", points.replace(" ", " L"));
         } else if (s.line != Line.NONE) {
             print(out, "<polyline class=\"line\" points=\"%s\"/>%n", points);
@@ -366,7 +366,7 @@ public final class LineChart implements Chart {
                 Stream.concat(there, back).collect(Collectors.joining(" ")));
     }
 
-    /** Prepares the entries, as many in a row as there is room for. */
+    /** Lays out the entries, as many in a row as fit. */
     private int legend() {
         if (series.size() + marks.size() < 2) {
             return 0;

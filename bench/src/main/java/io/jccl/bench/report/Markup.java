@@ -8,12 +8,12 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 
-/** What charts and pages need to write SVG and HTML. */
+/** Helpers of charts and pages for writing SVG and HTML. */
 final class Markup {
-    /** Of a character, as part of the font's size; the widest of the usual fonts. */
+    /** Width of a character as a fraction of the font's size, for the widest of the usual fonts. */
     private static final double CHARACTER = 0.58;
 
-    /** Of a character of a bold text, beside one that is not. */
+    /** Width of a bold character relative to a normal one. */
     static final double BOLD = 1.15;
 
     private Markup() {}
@@ -36,7 +36,7 @@ final class Markup {
         return b.toString();
     }
 
-    /** Not what XML forbids, nor what turns the direction of the text round. */
+    /** Neither what XML forbids nor what reverses the direction of the text. */
     private static boolean isFit(int c) {
         return switch (Character.getType(c)) {
             case Character.CONTROL, Character.FORMAT, Character.SURROGATE, Character.UNASSIGNED ->
@@ -63,12 +63,12 @@ final class Markup {
                 escape(value));
     }
 
-    /** About how wide a text is, in the unit of the font's size. */
+    /** The approximate width of a text, in the unit of the font's size. */
     static double width(String text, double font) {
         return text.codePoints().mapToDouble(c -> c >= 0x1100 ? 2 : 1).sum() * CHARACTER * font;
     }
 
-    /** Lines no wider than that, broken at spaces where there are any. */
+    /** Lines no wider than the given width, broken at spaces where possible. */
     static List<String> wrapped(String text, double width, double font) {
         List<String> lines = new ArrayList<>();
         StringBuilder line = new StringBuilder();

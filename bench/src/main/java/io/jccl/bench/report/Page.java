@@ -10,7 +10,7 @@ import java.util.Map;
 
 /**
  * A report: facts about the runs, figures and tables, in the style of all of JCCL's reports. It
- * loads nothing, and is light or dark as the reader has it. Filled and written by one thread.
+ * loads nothing, and follows the reader's light or dark mode. Filled and written by one thread.
  */
 public final class Page {
     private static final int COLUMNS_WIDTH = 1160;
@@ -22,7 +22,7 @@ public final class Page {
     private final List<Object> parts = new ArrayList<>();
 
     /**
-     * Begins one.
+     * Creates an empty page.
      *
      * @param title of the page
      */
@@ -45,9 +45,9 @@ public final class Page {
     }
 
     /**
-     * Adds a line that nobody should miss.
+     * Adds a prominent warning.
      *
-     * @param text what the reader should not trust, and what to do
+     * @param text what is not to be trusted, and what to do
      * @return this
      */
     public Page warning(String text) {
@@ -82,7 +82,7 @@ public final class Page {
     }
 
     /**
-     * Adds text as a terminal shows it.
+     * Adds preformatted text.
      *
      * @param text with line feeds
      * @return this
@@ -93,9 +93,9 @@ public final class Page {
     }
 
     /**
-     * The style of all pages, for one that draws by itself.
+     * The style sheet of all pages, for a page that builds its own document.
      *
-     * @return rules without a style element
+     * @return CSS rules without a style element
      */
     public static String style() {
         return Markup.resource("page.css");
@@ -104,7 +104,7 @@ public final class Page {
     /**
      * The page.
      *
-     * @return an HTML document, well-formed as XML after its first line, that needs nothing else
+     * @return a self-contained HTML document, well-formed as XML after its first line
      */
     public String html() {
         StringBuilder out = new StringBuilder();
@@ -173,7 +173,7 @@ public final class Page {
     /**
      * The figures as one picture.
      *
-     * @return an SVG document that needs nothing else
+     * @return a self-contained SVG document
      */
     public String svg() {
         StringBuilder out = new StringBuilder();

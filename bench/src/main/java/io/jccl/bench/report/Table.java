@@ -3,15 +3,15 @@ package io.jccl.bench.report;
 import java.util.List;
 
 /**
- * Values as text.
+ * A table of formatted values.
  *
- * @param title what they are; may be empty
+ * @param title the title; may be empty
  * @param header a name for each column
- * @param rows as many cells each as the header has; the first is what the row is about
+ * @param rows each with as many cells as the header; the first one names the row
  * @param words whether cells are text to read rather than numbers to compare
  */
 public record Table(String title, List<String> header, List<List<String>> rows, boolean words) {
-    /** One of numbers. */
+    /** A table of numbers. */
     public Table(String title, List<String> header, List<List<String>> rows) {
         this(title, header, rows, false);
     }

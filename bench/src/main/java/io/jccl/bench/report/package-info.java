@@ -1,4 +1,4 @@
-/** Charts and the pages that hold them: SVG and HTML that need nothing from outside. */
+/** Charts and report pages: self-contained SVG and HTML. */
 @NullMarked
 package io.jccl.bench.report;
 

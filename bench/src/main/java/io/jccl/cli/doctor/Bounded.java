@@ -10,8 +10,8 @@ import java.util.concurrent.TimeoutException;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Calls that may fail in any way or never return, as calls into a broken driver do. A call that is
- * given up keeps its thread, a daemon.
+ * Runs calls that may fail in any way or never return, such as calls into a broken driver. A call
+ * that has timed out keeps its daemon thread.
  */
 final class Bounded {
     private Bounded() {}

@@ -6,11 +6,11 @@ import java.util.List;
 import java.util.function.Function;
 
 /**
- * The control groups of this process, of either version. A limit holds for all groups below, so the
- * strictest from the process's own group up to the root counts.
+ * The control groups of this process, of either version. A limit applies to all groups below, so
+ * the effective limit is the lowest from the process's own group up to the root.
  */
 final class Cgroups {
-    /** Version 1 says no limit by a number near 2^63. */
+    /** Version 1 reports "no limit" as a number near 2^63. */
     private static final long NO_LIMIT = 1L << 60;
 
     private static final String DEFAULT_MOUNT = "/sys/fs/cgroup";
@@ -66,7 +66,7 @@ final class Cgroups {
         return List.copyOf(all);
     }
 
-    /** Which hierarchy governs memory. */
+    /** The hierarchy that limits memory. */
     Reading<String> version() {
         return memberships.flatMap(all -> {
             if (all.stream().anyMatch(m -> m.controllers.contains("memory"))) {
@@ -91,7 +91,7 @@ final class Cgroups {
         return max.equals("max") ? Double.MAX_VALUE : Long.parseLong(max);
     }
 
-    /** How many CPUs' time, or -1. */
+    /** The limit in CPUs, or -1. */
     Reading<Double> cpuLimit() {
         return limit(
                         "cpu",
@@ -152,11 +152,14 @@ final class Cgroups {
         return new Mount(v2, List.of(), "/", v2 ? DEFAULT_MOUNT : DEFAULT_MOUNT + "/" + controller);
     }
 
-    /** The smallest from the group up; a root group may have no limits and no files for them. */
+    /**
+     * The lowest limit from the group up to the root, which may have no limits and no files for
+     * them.
+     */
     private Reading<Double> strictest(
             String path, Mount mount, Function<String, ? extends Reading<? extends Number>> read) {
-        // Without a name space for control groups, a container sees a mount of its own group and
-        // the path that the host knows.
+        // Without a cgroup namespace, a container sees a mount of its own group, but the path as on
+        // the host.
         String below = mount.root.equals("/") ? path : "";
         if (!files.exists(mount.point)) {
             return Reading.unknown("no " + mount.point);

@@ -17,12 +17,12 @@ import java.util.function.Predicate;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 
-/** All that can be wrong with a machine, as a table. What is unknown is not wrong. */
+/** The table of all checks of a machine. An unknown value is not a problem. */
 final class Checks {
     private static final long MIB = 1 << 20;
     private static final long GIB = 1 << 30;
 
-    /** Below this not even small jobs fit; Docker gives 64 MiB. */
+    /** Less than this is too little even for small jobs; Docker's default is 64 MiB. */
     private static final long LEAST_SHM = 256 * MIB;
 
     private static final long LEAST_FILES = 4096;
@@ -32,7 +32,7 @@ final class Checks {
      *
      * @param severity how much it matters
      * @param id a stable name
-     * @param when whether it is wrong
+     * @param when whether the machine has the problem
      * @param found what was found, with the value
      * @param action what to do
      */
@@ -43,7 +43,7 @@ final class Checks {
             Function<Facts, String> found,
             Function<Facts, String> action) {}
 
-    /** Settings that are fine to find a fault with, and costly when they are forgotten. */
+    /** Settings that help to find a fault, and cost speed if they are left on. */
     private static final Map<String, String> SLOW =
             Map.of(
                     "NCCL_P2P_DISABLE=1", "GPUs do not reach each other's memory",
@@ -57,7 +57,7 @@ final class Checks {
 
     private Checks() {}
 
-    /** The worst first. */
+    /** The most severe first. */
     static List<Problem> problems(Facts facts, List<Requirement.Result> required) {
         Stream<Problem> unmet =
                 required.stream()
@@ -94,7 +94,7 @@ final class Checks {
         return List.copyOf(all);
     }
 
-    /** Where rows go. */
+    /** Collects the rows. */
     private interface Table {
         void add(Check check);
 
@@ -456,7 +456,7 @@ final class Checks {
         return reading instanceof Reading.Unknown<?>(String reason) ? reason : "";
     }
 
-    /** A library of CUDA's next major version needs that version's driver. */
+    /** A library built for a newer major version of CUDA needs a driver of that version. */
     private static String runtimeTooNew(Facts f) {
         if (!(f.driver().cuda() instanceof Reading.Known<Facts.Cuda>(Facts.Cuda cuda))) {
             return "";
@@ -665,7 +665,7 @@ final class Checks {
                         + " may load the wrong one");
     }
 
-    /** Copies of the loaded version do no harm. */
+    /** Copies of the same version as the loaded one are harmless. */
     private static String otherNccl(Facts f) {
         Library nccl = f.library("nccl");
         List<Libraries.Copy> copies =
@@ -728,7 +728,7 @@ final class Checks {
                 "unset it; JCCL exchanges the ids itself");
     }
 
-    /** A variable or property that names a library's place and does not lead to it. */
+    /** A variable or property that names a library's location, where the library is not. */
     private static String brokenSettings(Facts f) {
         return f.libraries().stream()
                 .filter(l -> !l.found())
@@ -786,7 +786,7 @@ final class Checks {
                 .collect(Collectors.joining(", "));
     }
 
-    /** What NCCL will see: the environment and what its files add. */
+    /** The settings that NCCL will use: the environment and what its configuration files add. */
     private static Stream<Variable> settings(Facts f) {
         return Stream.concat(
                 f.configuration().variables().stream(),

@@ -10,11 +10,13 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.regex.Pattern;
 
-/** Looks at settings from outside. Never shows what may be a secret. */
+/**
+ * Reads settings from the environment and configuration files. Never shows what may be a secret.
+ */
 final class ConfigurationProbe {
     private static final String HIDDEN = "(hidden)";
 
-    /** Variables that bear on collectives; the others are nobody's business. */
+    /** Variables that affect collectives; others are private and are not shown. */
     private static final Pattern SHOWN =
             Pattern.compile(
                     "(NCCL|CUDA|NVIDIA|UCX|OMPI|PMIX|JCCL)_.*|LD_LIBRARY_PATH|LD_PRELOAD"
@@ -24,12 +26,12 @@ final class ConfigurationProbe {
     private static final Pattern SECRET =
             Pattern.compile("TOKEN|SECRET|PASS|KEY|CREDENTIAL", Pattern.CASE_INSENSITIVE);
 
-    /** User and password in an address. */
+    /** User name and password in an address. */
     private static final Pattern USER_INFO = Pattern.compile("(?<=://)[^/@\\s]+(?=@)");
 
     private final Machine machine;
 
-    /** What set a variable, for all that NCCL will see as set. */
+    /** The origin of each variable that NCCL will use. */
     private final Map<String, String> setBy = new HashMap<>();
 
     private ConfigurationProbe(Machine machine) {
@@ -59,7 +61,10 @@ final class ConfigurationProbe {
         return SECRET.matcher(name).find() ? HIDDEN : USER_INFO.matcher(value).replaceAll(HIDDEN);
     }
 
-    /** NCCL reads one file of the user's and then the machine's; what is set stays set. */
+    /**
+     * NCCL reads one file of the user and then the one of the machine; the first value of a
+     * variable counts.
+     */
     private List<ConfigFile> files() {
         String named = machine.environment().getOrDefault("NCCL_CONF_FILE", "");
         ConfigFile own =
@@ -88,7 +93,7 @@ final class ConfigurationProbe {
         };
     }
 
-    /** NCCL's grammar: a comment's # is the first character, and names are taken as they stand. */
+    /** NCCL's grammar: a comment has # as its first character, and names are taken literally. */
     private List<Setting> settings(String text, String path) {
         List<Setting> settings = new ArrayList<>();
         for (String line : text.lines().toList()) {

@@ -5,19 +5,19 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
-/** Looks whether this is a container, and what it would take away. */
+/** Detects a container and what it restricts. */
 final class ContainerProbe {
     private static final String LOGIND = "/etc/systemd/logind.conf";
     private static final int CAP_SYS_NICE = 23;
 
-    /** Files that only containers have. */
+    /** Files that exist only in containers. */
     private static final Map<String, String> FILES =
             table(
                     "/.dockerenv", "Docker",
                     "/run/.containerenv", "Podman",
                     "/.singularity.d", "Apptainer");
 
-    /** Variables that only containers have. */
+    /** Variables that are set only in containers. */
     private static final Map<String, String> VARIABLES =
             table(
                     "KUBERNETES_SERVICE_HOST", "Kubernetes",
@@ -86,7 +86,7 @@ final class ContainerProbe {
         };
     }
 
-    /** The last setting counts: the main file, then the folder's files in order. */
+    /** The last value counts: the main file comes first, then the folder's files in order. */
     private static Reading<String> removeIpc(MachineFiles files) {
         List<String> sources = new ArrayList<>(List.of(LOGIND));
         for (String name : files.names(LOGIND + ".d", ".*\\.conf")) {

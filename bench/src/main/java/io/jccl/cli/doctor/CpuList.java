@@ -10,9 +10,9 @@ final class CpuList {
     private CpuList() {}
 
     /**
-     * Reads a list.
+     * Parses a list.
      *
-     * @throws IllegalArgumentException if it is none
+     * @throws IllegalArgumentException if the text is not a list of CPUs
      */
     static List<Integer> parse(String text) {
         List<Integer> cpus = new ArrayList<>();

@@ -8,7 +8,7 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import java.util.stream.Collectors;
 
-/** Looks at the processors. */
+/** Reads the processors' properties. */
 final class CpuProbe {
     private static final String CPUS = "/sys/devices/system/cpu/";
     private static final String NODES = "/sys/devices/system/node";
@@ -39,13 +39,13 @@ final class CpuProbe {
                 ProcessStatus.field(files, INFO, "flags")
                         .map(f -> (" " + f + " ").contains(" hypervisor ")),
                 numaNodes(),
-                // Bit 1 is about tiers of memory.
+                // Bit 1 concerns memory tiers.
                 files.number("/proc/sys/kernel/numa_balancing").map(n -> (n & 1) != 0),
                 chosen("enabled"),
                 chosen("shmem_enabled"));
     }
 
-    /** x86 names its model; ARM gives the designer's number and the part's; POWER calls it cpu. */
+    /** x86 names the model; ARM gives implementer and part numbers; POWER calls the field cpu. */
     private Reading<String> model() {
         Reading<String> arm =
                 ProcessStatus.field(files, INFO, "CPU implementer")
@@ -69,7 +69,7 @@ final class CpuProbe {
         return siblings.or(ids(online, "thread_siblings_list")).map(Set::size);
     }
 
-    /** The different contents of a topology file over all CPUs; unknown if one cannot be read. */
+    /** The distinct contents of a topology file over all CPUs; unknown if one cannot be read. */
     private Reading<Set<String>> ids(Reading<List<Integer>> online, String file) {
         return online.flatMap(cpus -> {
             Set<String> ids = new HashSet<>();

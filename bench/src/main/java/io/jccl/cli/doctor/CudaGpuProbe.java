@@ -15,9 +15,9 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.function.Supplier;
 
-/** Asks the CUDA runtime. */
+/** Queries the CUDA runtime. */
 final class CudaGpuProbe implements GpuProbe {
-    /** More than the structure of any version, which begins with the device's name. */
+    /** Larger than the structure of any version, which begins with the device's name. */
     private static final int PROPERTIES_BYTES = 16 << 10;
 
     private static final int NAME_BYTES = 256;
@@ -41,7 +41,7 @@ final class CudaGpuProbe implements GpuProbe {
             MemorySegment number = arena.allocate(ValueLayout.JAVA_INT);
             api.check(api.cudaDriverGetVersion(number), "cudaDriverGetVersion");
             int driver = number.get(ValueLayout.JAVA_INT, 0);
-            // Without a driver this is no error, but the version 0.
+            // Without a driver this does not fail but returns version 0.
             if (driver == 0) {
                 return Reading.unknown("no CUDA driver is installed");
             }
@@ -72,7 +72,7 @@ final class CudaGpuProbe implements GpuProbe {
         return new CudaDevice(device, text(properties, NAME_BYTES), text(pci, PCI_BYTES));
     }
 
-    /** What stands before the terminating zero, if there is one. */
+    /** The text up to the terminating zero, if there is one. */
     private static String text(MemorySegment from, int longest) {
         byte[] bytes = from.asSlice(0, longest).toArray(ValueLayout.JAVA_BYTE);
         int end = 0;

@@ -8,7 +8,7 @@ public final class Doctor {
     private Doctor() {}
 
     /**
-     * Examines a machine. Whatever cannot be read is unknown; nothing is thrown.
+     * Examines a machine. A value that cannot be read is unknown; nothing is thrown.
      *
      * @param version JCCL's version
      * @param machine what to examine

@@ -18,7 +18,7 @@ import picocli.CommandLine.ParameterException;
 import picocli.CommandLine.Spec;
 import picocli.CommandLine.TypeConversionException;
 
-/** Says what this machine has for collectives, what is wrong, and what to do about it. */
+/** Reports what this machine offers collectives, which problems it has, and how to solve them. */
 @Command(
         mixinStandardHelpOptions = true,
         sortOptions = false,
@@ -70,7 +70,7 @@ public final class DoctorCommand implements Callable<Integer> {
         this.machine = machine;
     }
 
-    /** Something that can be required. */
+    /** A requirement by its name. */
     static final class What implements ITypeConverter<Requirement> {
         @Override
         public Requirement convert(String value) {

@@ -12,7 +12,7 @@ import java.util.Set;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** Looks at NVIDIA's driver, without opening a device: that may take seconds to start a GPU. */
+/** Examines NVIDIA's driver without opening a device, since starting a GPU may take seconds. */
 final class DriverProbe {
     private static final String VERSION = "/proc/driver/nvidia/version";
     private static final String LIBCUDA = "libcuda.so.1";
@@ -21,7 +21,10 @@ final class DriverProbe {
     private static final Pattern IN_CACHE = Pattern.compile("(/[^\\x00]*/libcuda\\.so\\.1)\\x00");
     private static final Pattern NUMBERED = Pattern.compile("libcuda\\.so\\.(\\d+\\.[\\d.]+)");
 
-    /** Where the loader or the container toolkit has it, if neither a variable nor a cache says. */
+    /**
+     * The folders of the loader and of the container toolkit, used if neither a variable nor the
+     * cache names one.
+     */
     private static final List<String> USUAL =
             List.of(
                     "/usr/lib/x86_64-linux-gnu",
@@ -89,7 +92,7 @@ final class DriverProbe {
         return List.copyOf(nodes);
     }
 
-    /** In the loader's order: its path variable, its cache, the usual folders. */
+    /** In the loader's order: its path variable, its cache, the default folders. */
     private Reading<String> libcuda(Machine machine) {
         Set<String> candidates = new LinkedHashSet<>();
         String path = machine.environment().getOrDefault("LD_LIBRARY_PATH", "");

@@ -6,9 +6,9 @@ import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
- * All that is known of a machine. Component names are the JSON report's field names.
+ * All that is known about a machine. Component names are the field names of the JSON report.
  *
- * <p>A limit of -1 is no limit.
+ * <p>A limit of -1 means no limit.
  */
 record Facts(
         HostEngine hostEngine,
@@ -23,15 +23,15 @@ record Facts(
         Configuration configuration,
         Container container) {
 
-    /** One thing that was tried. */
+    /** The outcome of one attempt. */
     record Step(boolean works, String detail) {}
 
     /**
-     * Whether the host engine does its work.
+     * Whether the host engine works.
      *
-     * @param works both steps do
+     * @param works whether both steps work
      * @param threads a small job with ranks as threads
-     * @param processes shared memory, where ranks that are processes meet
+     * @param processes shared memory, which ranks in separate processes use
      * @param folder the folder of that memory
      * @param space its file system
      */
@@ -69,10 +69,10 @@ record Facts(
     /**
      * The processors.
      *
-     * @param availableToJava as the JVM counts, after all limits
+     * @param availableToJava processors as counted by the JVM, after all limits
      * @param affinity the CPUs that this process may use
-     * @param limit CPUs' worth of time that its control groups grant
-     * @param virtualMachine whether the CPU says that a hypervisor runs it
+     * @param limit processor time that its control groups grant, in CPUs
+     * @param virtualMachine whether the CPU reports a hypervisor
      */
     record Cpu(
             Reading<String> model,
@@ -99,7 +99,8 @@ record Facts(
      * Memory and limits.
      *
      * @param limitBytes what the control groups grant
-     * @param devShm the file system that NCCL uses, wherever the host engine's folder is
+     * @param devShm the file system that NCCL uses, which need not be that of the host engine's
+     *     folder
      */
     record Memory(
             Reading<Long> totalBytes,
@@ -113,15 +114,15 @@ record Facts(
     record Limit(long soft, long hard) {}
 
     /**
-     * NVIDIA's driver, its kernel and its user part.
+     * NVIDIA's driver: its kernel module and its user-mode library.
      *
-     * @param version of the kernel part
-     * @param openModule whether that is the open-source one
-     * @param cuda what CUDA says when asked
-     * @param libcuda the user part's file
-     * @param libcudaVersion its version, by its file name
-     * @param deviceNodes what there is of {@code /dev/nvidia*}
-     * @param peerMemory whether the module is loaded by which network cards reach GPU memory
+     * @param version version of the kernel module
+     * @param openModule whether the kernel module is the open-source one
+     * @param cuda what CUDA reports
+     * @param libcuda the file of the user-mode library
+     * @param libcudaVersion its version, from its file name
+     * @param deviceNodes the existing {@code /dev/nvidia*}
+     * @param peerMemory whether the module is loaded that gives network cards access to GPU memory
      * @param wsl whether Windows drives the GPUs
      */
     record Driver(
@@ -133,7 +134,7 @@ record Facts(
             List<DeviceNode> deviceNodes,
             boolean peerMemory,
             boolean wsl) {
-        /** How many GPUs CUDA can use. */
+        /** The number of GPUs that CUDA can use. */
         int usableGpus() {
             return cuda.map(c -> c.devices().size()).orElse(0);
         }
@@ -141,20 +142,20 @@ record Facts(
 
     record DeviceNode(String path, boolean readable, boolean writable) {}
 
-    /** What CUDA says: the newest version that its driver serves, and its devices. */
+    /** What CUDA reports: the newest version that its driver supports, and its devices. */
     record Cuda(Version driverVersion, List<CudaDevice> devices) {}
 
     record CudaDevice(int index, String name, String pci) {}
 
     /**
-     * A GPU on the PCI bus, whether or not anything can use it.
+     * A GPU on the PCI bus, usable or not.
      *
      * @param pci its address
      * @param device vendor and device number
-     * @param numaNode -1 if the firmware does not say
-     * @param driver what is bound to it, or {@code none}
+     * @param numaNode -1 if the firmware does not report it
+     * @param driver the driver bound to it, or {@code none}
      * @param iommu how its memory accesses are translated, or {@code none}
-     * @param redirecting bridges above it that send traffic between peers through the processor
+     * @param redirecting bridges above it that redirect peer-to-peer traffic to the processor
      */
     record Gpu(
             String pci,
@@ -173,7 +174,7 @@ record Facts(
     /**
      * InfiniBand and RoCE.
      *
-     * @param verbs device files by which programs use them
+     * @param verbs device files for user programs
      */
     record Network(List<Nic> devices, List<String> verbs) {}
 
@@ -189,8 +190,8 @@ record Facts(
      * A native library.
      *
      * @param reason why it is missing
-     * @param attempts where it was looked for
-     * @param otherCopies files of it that were not loaded
+     * @param attempts the locations that were searched
+     * @param otherCopies further files of it, which were not loaded
      */
     record Library(
             String name,
@@ -204,7 +205,7 @@ record Facts(
             Reading<List<Libraries.Copy>> otherCopies) {}
 
     /**
-     * Settings from outside.
+     * Settings from the environment.
      *
      * @param files NCCL's, in the order in which it reads them
      * @param variables of the environment
@@ -216,7 +217,7 @@ record Facts(
     /**
      * A configuration file of NCCL.
      *
-     * @param origin why NCCL looks at it
+     * @param origin why NCCL reads it
      * @param state {@code read}, {@code absent}, or why it cannot be read
      */
     record ConfigFile(String path, String origin, String state, List<Setting> settings) {
@@ -227,21 +228,21 @@ record Facts(
     /**
      * A line of a configuration file.
      *
-     * @param overriddenBy what set the variable before
+     * @param overriddenBy the earlier setting that counts instead
      */
     record Setting(String name, String value, @Nullable String overriddenBy) {}
 
     record Variable(String name, String value) {}
 
     /**
-     * What a container takes away.
+     * What a container restricts.
      *
-     * @param signs why this is taken for one
+     * @param signs the evidence that this is a container
      * @param cgroups which hierarchy holds the memory controller
      * @param seccomp whether system calls are filtered
      * @param sysNice whether the process may set memory policies that Docker's filter forbids
-     * @param ptraceScope who may look into processes
-     * @param removeIpc whether logging out deletes a user's shared memory
+     * @param ptraceScope which processes may trace others
+     * @param removeIpc whether logging out deletes the user's shared memory
      */
     record Container(
             boolean detected,

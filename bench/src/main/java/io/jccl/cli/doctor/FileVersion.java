@@ -10,12 +10,12 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.jspecify.annotations.Nullable;
 
-/** A library's version as its file or its pip wheel is named, without loading it. */
+/** A library's version from the name of its file or pip wheel, without loading it. */
 final class FileVersion {
-    /** Three numbers: what follows {@code .so.} is otherwise the version of the interface alone. */
+    /** Three numbers: fewer after {@code .so.} are the version of the interface only. */
     private static final Pattern IN_NAME = Pattern.compile(".*\\.so\\.(\\d+\\.\\d+\\.\\d+)");
 
-    /** How the folders begin that pip leaves beside a wheel's content. */
+    /** Prefixes of the folders that pip creates beside a wheel's content. */
     private static final Map<NativeLibrary, String> WHEELS =
             Map.of(
                     NativeLibrary.NCCL, "nvidia_nccl",
@@ -29,7 +29,7 @@ final class FileVersion {
 
     private FileVersion() {}
 
-    /** Null where the names do not tell. */
+    /** Null if the names do not contain it. */
     static @Nullable String of(NativeLibrary library, String path) {
         Path file = Path.of(path);
         Matcher name = IN_NAME.matcher(path);
@@ -52,7 +52,7 @@ final class FileVersion {
                         folder.indexOf('-') + 1, folder.length() - WHEEL_END.length());
             }
         } catch (IOException e) {
-            // A folder that cannot be listed tells nothing.
+            // A folder that cannot be listed gives no version.
         }
         return null;
     }

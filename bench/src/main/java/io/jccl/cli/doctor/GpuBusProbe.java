@@ -8,8 +8,8 @@ import java.util.Locale;
 import java.util.TreeSet;
 
 /**
- * Looks for NVIDIA's GPUs on the PCI bus and in the driver's list: the first finds GPUs without a
- * driver, the second GPUs in a container without {@code /sys}.
+ * Searches for NVIDIA's GPUs on the PCI bus and in the driver's list: the first finds GPUs without
+ * a driver, the second finds GPUs in a container without {@code /sys}.
  */
 final class GpuBusProbe {
     private static final String BUS = "/sys/bus/pci/devices/";
@@ -59,7 +59,7 @@ final class GpuBusProbe {
                 redirecting(device));
     }
 
-    /** The driver writes addresses as the kernel does, but for the case of letters. */
+    /** The driver writes addresses like the kernel, except for the case of letters. */
     private String information(String pci) {
         return files.names(DRIVER, ".+").stream()
                 .filter(n -> n.equalsIgnoreCase(pci))
@@ -107,7 +107,10 @@ final class GpuBusProbe {
                                 : files.text("/sys/kernel/iommu_groups/" + group + "/type"));
     }
 
-    /** The bridges between the device and the root that have access control redirect peers. */
+    /**
+     * The bridges between the device and the root whose access control redirects peer-to-peer
+     * traffic.
+     */
     private Reading<List<String>> redirecting(String device) {
         return files.realPath(device)
                 .flatMap(real -> {

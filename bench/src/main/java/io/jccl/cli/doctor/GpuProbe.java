@@ -1,9 +1,9 @@
 package io.jccl.cli.doctor;
 
-/** What CUDA says about its GPUs. */
+/** Queries CUDA about its GPUs. */
 public interface GpuProbe {
     /**
-     * Asks the driver. May take long: the caller bounds it.
+     * Queries the driver. This may take long: the caller sets a time limit.
      *
      * @return its version and devices, or why there are none
      */

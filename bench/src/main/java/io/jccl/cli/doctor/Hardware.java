@@ -13,7 +13,8 @@ import java.util.regex.Pattern;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What a machine is built of, for reports that other programs read. What cannot be read is null.
+ * A machine's components, for reports that other programs read. A value that cannot be read is
+ * null.
  *
  * @param cpu model of the processor
  * @param sockets processors
@@ -25,11 +26,11 @@ import org.jspecify.annotations.Nullable;
  * @param numaNodes NUMA nodes
  * @param caches of one CPU, the nearest first
  * @param memoryBytes main memory
- * @param availableMemoryBytes what could be allocated, control groups' limit included
+ * @param availableMemoryBytes memory that could be allocated, within the control groups' limits
  * @param kernel release of the kernel
  * @param java version of this JVM
  * @param vectorApi whether the Vector API's module is resolved
- * @param libraries versions of the CUDA runtime, cuBLAS and NCCL, of those that load
+ * @param libraries versions of those of CUDA runtime, cuBLAS and NCCL that can be loaded
  */
 public record Hardware(
         @Nullable String cpu,
@@ -56,10 +57,10 @@ public record Hardware(
      * @param level 1 is nearest to the core
      * @param type data, instruction or unified
      * @param bytes its size
-     * @param cpus the CPUs that share it, as the kernel's list
+     * @param cpus the CPUs that share it, in the kernel's notation
      */
     public record Cache(int level, String type, long bytes, @Nullable String cpus) {
-        /** Whether data goes through it. */
+        /** Whether it caches data. */
         public boolean holdsData() {
             return !type.equals("instruction");
         }

@@ -21,7 +21,7 @@ import java.time.Duration;
 import java.util.Locale;
 import java.util.concurrent.Callable;
 
-/** Runs the host engine for a moment. */
+/** Runs the host engine briefly. */
 final class HostEngineCheck {
     private static final int RANKS = 2;
     private static final int COUNT = 1_000;
@@ -88,7 +88,7 @@ final class HostEngineCheck {
         }
     }
 
-    /** Does to a file what ranks that are processes do to theirs. */
+    /** Uses a file as ranks in separate processes use their shared file. */
     private static String processes(Reading<Path> where) throws IOException {
         Path folder =
                 switch (where) {
@@ -99,7 +99,7 @@ final class HostEngineCheck {
         try (Arena arena = Arena.ofShared();
                 FileChannel channel =
                         FileChannel.open(file, StandardOpenOption.READ, StandardOpenOption.WRITE)) {
-            // Written, not only sized: a full file system then fails here.
+            // Written, not only resized, so that a full file system fails here.
             ByteBuffer zeros = ByteBuffer.allocateDirect(BYTES);
             while (zeros.hasRemaining()) {
                 channel.write(zeros);

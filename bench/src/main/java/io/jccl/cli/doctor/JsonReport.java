@@ -19,11 +19,13 @@ import java.util.Map;
 import java.util.TreeMap;
 
 /**
- * The report as JSON: the facts' components under their own names. What is unknown is null there,
- * and its reason stands under {@code unknown}, by JSON pointer.
+ * The report as JSON: the components of the facts under their own names. An unknown value is null,
+ * and {@code unknown} holds its reason by JSON pointer.
  */
 final class JsonReport {
-    /** Rises when a field goes away or changes its meaning; new fields may come at any time. */
+    /**
+     * Increases when a field is removed or changes its meaning; fields may be added at any time.
+     */
     private static final int SCHEMA = 1;
 
     private JsonReport() {}
@@ -51,7 +53,7 @@ final class JsonReport {
         }
     }
 
-    /** By hand, since the package of these records is not open to the mapper. */
+    /** Converted by hand, since the package of these records is not open to the mapper. */
     private static void write(RasReport ras, ObjectNode to) {
         to.put("version", ras.version());
         ArrayNode groups = to.putArray("groups");

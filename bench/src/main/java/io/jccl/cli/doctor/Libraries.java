@@ -42,11 +42,11 @@ public interface Libraries {
     Discovery discover(NativeLibrary library);
 
     /**
-     * All files of a library that the search could come upon, the loaded one among them; none is
-     * loaded for this.
+     * All files of a library that the search could find, including the loaded one; none is loaded
+     * for this.
      *
      * @param library which one
-     * @return the files, or why they are not known
+     * @return the files, or why they are unknown
      */
     Reading<List<Copy>> copies(NativeLibrary library);
 }

@@ -8,7 +8,7 @@ import java.util.List;
 import java.util.Locale;
 import org.jspecify.annotations.Nullable;
 
-/** Lets native libraries be found, and tells how it went. */
+/** Searches for native libraries and reports the outcome. */
 final class LibraryProbe {
     private LibraryProbe() {}
 

@@ -11,7 +11,7 @@ import java.util.function.Supplier;
 import java.util.stream.Collectors;
 
 /**
- * A machine to examine: all that the probes look at.
+ * A machine to examine: everything that the probes read.
  *
  * @param files its files
  * @param environment this process's environment variables
@@ -19,10 +19,10 @@ import java.util.stream.Collectors;
  * @param java this JVM
  * @param processors how many processors the JVM counts
  * @param disks its file systems
- * @param hostEngine tries the host engine
+ * @param hostEngine tests the host engine
  * @param libraries finds native libraries
- * @param gpus asks CUDA
- * @param patience how long any one of these may take
+ * @param gpus queries CUDA
+ * @param patience time limit of each of these
  */
 public record Machine(
         MachineFiles files,
@@ -40,11 +40,11 @@ public record Machine(
     /** Sizes of file systems. */
     public interface Disks {
         /**
-         * Looks at the file system of a folder.
+         * Queries the file system of a folder.
          *
          * @param folder absolute path
          * @return its size and type
-         * @throws IOException if it cannot be asked
+         * @throws IOException if the query fails
          */
         Facts.Space space(String folder) throws IOException;
     }

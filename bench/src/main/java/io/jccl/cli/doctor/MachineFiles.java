@@ -19,12 +19,13 @@ import java.util.Comparator;
 import java.util.List;
 
 /**
- * The files that describe a machine. All paths are absolute, and looked up below a root that is not
- * {@code /} in tests.
+ * The files that describe a machine. All paths are absolute, and resolved below a root, which in
+ * tests is not {@code /}.
  *
- * <p>Nothing here throws or blocks: what is absent, forbidden or not a plain file is unknown.
+ * <p>Nothing here throws or blocks: a file that is absent, not readable or not a regular file is
+ * unknown.
  *
- * @param root what stands for {@code /}
+ * @param root the folder used as {@code /}
  */
 public record MachineFiles(Path root) {
     private static final int LONGEST = 8 << 20;
@@ -35,12 +36,12 @@ public record MachineFiles(Path root) {
                     .thenComparingInt(String::length)
                     .thenComparing(n -> n);
 
-    /** Something that reads from a path. */
+    /** A function that reads a path. */
     private interface Read<T> {
         T from(Path path) throws IOException;
     }
 
-    /** Where a path lies. */
+    /** The location of a path. */
     Path path(String absolute) {
         return root.resolve(absolute.substring(1));
     }
@@ -50,7 +51,7 @@ public record MachineFiles(Path root) {
         return read(
                 path,
                 p -> {
-                    // A pipe or a device would block, or do something.
+                    // Reading a pipe or a device could block or have side effects.
                     if (!Files.readAttributes(p, BasicFileAttributes.class).isRegularFile()) {
                         throw new IOException("no plain file");
                     }
@@ -60,7 +61,7 @@ public record MachineFiles(Path root) {
                 });
     }
 
-    /** A whole file without the white space around it. */
+    /** The content of a file without surrounding white space. */
     Reading<String> text(String path) {
         return bytes(path).map(b -> new String(b, StandardCharsets.UTF_8).strip());
     }
@@ -74,7 +75,7 @@ public record MachineFiles(Path root) {
         return text(path).map(Long::parseLong);
     }
 
-    /** The names in a folder, in order; numbers in names count as numbers. */
+    /** The names in a folder, in order; numbers within names are compared as numbers. */
     Reading<List<String>> names(String folder) {
         return read(
                 folder,

@@ -4,7 +4,7 @@ import io.jccl.cli.doctor.Facts.Limit;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** Looks at memory and at what the process may have of it. */
+/** Reads the machine's memory and the process's limits. */
 final class MemoryProbe {
     private static final String MEMINFO = "/proc/meminfo";
     private static final String LIMITS = "/proc/self/limits";

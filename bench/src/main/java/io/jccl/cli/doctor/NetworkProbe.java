@@ -3,7 +3,7 @@ package io.jccl.cli.doctor;
 import io.jccl.cli.doctor.Facts.Nic;
 import io.jccl.cli.doctor.Facts.Port;
 
-/** Looks at InfiniBand and RoCE devices. */
+/** Reads InfiniBand and RoCE devices. */
 final class NetworkProbe {
     private static final String CLASS = "/sys/class/infiniband/";
 

@@ -9,24 +9,24 @@ final class PciConfig {
     private static final int ACS = 0x000D;
     private static final int ACS_CONTROL = 6;
 
-    /** Request redirect and completion redirect; source validation alone does no harm. */
+    /** Request redirect and completion redirect; source validation alone is harmless. */
     private static final int REDIRECT = 0x4 | 0x8;
 
     private PciConfig() {}
 
     /**
-     * Whether a bridge sends requests between the devices below it up to the processor (access
+     * Whether a bridge redirects requests between the devices below it to the processor (access
      * control services, an extended capability).
      *
-     * @param config the content of sysfs's {@code config}, of which only root sees the whole
+     * @param config the content of sysfs's {@code config}, of which only root can read all
      */
     static Reading<Boolean> redirectsPeers(byte[] config) {
         if (config.length <= 64) {
             return Reading.unknown("only root may read all of a bridge's PCI configuration");
         }
         ByteBuffer space = ByteBuffer.wrap(config).order(ByteOrder.LITTLE_ENDIAN);
-        // Each capability starts with its number (16 bits), version (4) and the next one's place.
-        // Places must rise, or garbage could make this go round in circles.
+        // Each capability starts with its number (16 bits), version (4) and the offset of the next.
+        // Offsets must increase, or invalid data could cause an endless loop.
         int at = EXTENDED;
         while (at >= EXTENDED && at + 8 <= config.length) {
             int header = space.getInt(at);

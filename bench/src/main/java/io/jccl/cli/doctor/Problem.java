@@ -1,7 +1,7 @@
 package io.jccl.cli.doctor;
 
 /**
- * Something that is not as it should be.
+ * A problem of the machine.
  *
  * @param severity how much it matters
  * @param id a stable name

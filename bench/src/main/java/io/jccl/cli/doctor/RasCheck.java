@@ -10,9 +10,9 @@ import java.util.List;
 import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
-/** What NCCL itself says of a job that runs on the machine, beside what the machine is. */
+/** Adds NCCL's own report about a running job to the report about the machine. */
 final class RasCheck {
-    /** NCCL's own time for processes that do not respond; it may add as much again. */
+    /** NCCL's own time limit for processes that do not respond; it may double it. */
     private static final int SECONDS = 5;
 
     private static final Duration LIMIT = Duration.ofSeconds(12);

@@ -10,7 +10,7 @@ import java.util.function.Predicate;
  */
 public sealed interface Reading<T> {
     /**
-     * It could be read.
+     * A value that was read.
      *
      * @param value what was read
      * @param <T> its type
@@ -18,7 +18,7 @@ public sealed interface Reading<T> {
     record Known<T>(T value) implements Reading<T> {}
 
     /**
-     * It could not be read.
+     * A value that could not be read.
      *
      * @param reason why
      * @param <T> what was to be read
@@ -37,7 +37,7 @@ public sealed interface Reading<T> {
     }
 
     /**
-     * No value.
+     * An unknown value.
      *
      * @param reason why
      * @param <T> what was to be read
@@ -48,9 +48,9 @@ public sealed interface Reading<T> {
     }
 
     /**
-     * Derives a value. Machines say strange things: what the function cannot digest is unknown.
+     * Derives a value. Machines report strange values: one that the function rejects is unknown.
      *
-     * @param function throws any unchecked exception if the value makes no sense to it
+     * @param function throws any unchecked exception if the value is invalid
      * @param <R> the derived type
      * @return the derived value, or the reason
      */
@@ -81,7 +81,7 @@ public sealed interface Reading<T> {
     /**
      * The value if there is one.
      *
-     * @param other what to take otherwise
+     * @param other the value if this one is unknown
      * @return one of them
      */
     default T orElse(T other) {
@@ -89,7 +89,7 @@ public sealed interface Reading<T> {
     }
 
     /**
-     * Another reading where this one failed and that one did not.
+     * This reading, or the other one if only that one is known.
      *
      * @param other what to take otherwise
      * @return one of them
@@ -99,9 +99,9 @@ public sealed interface Reading<T> {
     }
 
     /**
-     * Whether the value is known and fits.
+     * Whether the value is known and meets a condition.
      *
-     * @param test what it should be like
+     * @param test the condition
      * @return false if it is unknown
      */
     default boolean fits(Predicate<? super T> test) {

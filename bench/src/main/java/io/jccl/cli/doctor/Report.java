@@ -5,13 +5,13 @@ import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A machine's facts and what they mean.
+ * A machine's facts and the problems found in them.
  *
  * @param version JCCL's own
- * @param facts all that was read
- * @param problems what is not as it should be, worst first
- * @param required what the caller asked for
- * @param ras what NCCL itself says of its job; null if nobody asked, or it did not answer
+ * @param facts everything that was read
+ * @param problems the problems, most severe first
+ * @param required the caller's requirements
+ * @param ras NCCL's own report about its job; null if not requested, or without an answer
  */
 public record Report(
         String version,
@@ -19,7 +19,7 @@ public record Report(
         List<Problem> problems,
         List<Requirement.Result> required,
         @Nullable RasReport ras) {
-    /** The host engine works, and so does all that is required. */
+    /** The host engine and everything required work. */
     public static final int OK = 0;
 
     /** The host engine does not work. */
@@ -41,7 +41,7 @@ public record Report(
     }
 
     /**
-     * For people.
+     * The report as text.
      *
      * @return lines
      */
@@ -50,7 +50,7 @@ public record Report(
     }
 
     /**
-     * For programs.
+     * The report as JSON.
      *
      * @return one JSON object
      */

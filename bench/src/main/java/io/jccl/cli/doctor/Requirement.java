@@ -5,7 +5,7 @@ import java.util.Arrays;
 import java.util.Locale;
 import java.util.stream.Collectors;
 
-/** What the caller needs. */
+/** A requirement of the caller. */
 public enum Requirement {
     /** NCCL and a GPU. */
     NCCL(NativeLibrary.NCCL, true),
@@ -29,16 +29,16 @@ public enum Requirement {
      *
      * @param name the requirement
      * @param usable whether it is met
-     * @param reason what is there, or all that is missing
+     * @param reason what was found, or everything that is missing
      */
     record Result(String name, boolean usable, String reason) {}
 
     /**
-     * Reads a name.
+     * Parses a name.
      *
      * @param text such as {@code nccl}
      * @return the requirement
-     * @throws IllegalArgumentException if there is none of this name
+     * @throws IllegalArgumentException if no requirement has this name
      */
     public static Requirement of(String text) {
         return Arrays.stream(values())

@@ -2,13 +2,13 @@ package io.jccl.cli.doctor;
 
 import java.util.Locale;
 
-/** How much a problem matters. */
+/** The severity of a problem. */
 enum Severity {
     /** The host engine, or something that is required, does not work. */
     ERROR,
     /** NCCL will fail, or something will be slow. */
     WARNING,
-    /** Good to know when something is odd. */
+    /** Useful to know when looking for a fault. */
     INFO;
 
     @Override

@@ -7,7 +7,7 @@ import java.util.List;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** Looks at the operating system and the JVM. */
+/** Reads the operating system and the JVM. */
 final class SystemProbe {
     private static final Pattern PRETTY_NAME = Pattern.compile("PRETTY_NAME=\"?([^\"]*)\"?");
     private static final Pattern GLIBC = Pattern.compile("release version (\\d+\\.\\d+)");
@@ -33,7 +33,7 @@ final class SystemProbe {
                 .orElse(Reading.unknown("no PRETTY_NAME in /etc/os-release"));
     }
 
-    /** The C library that this process runs on, which is the one for native libraries. */
+    /** The C library of this process, which native libraries use too. */
     private static Reading<String> libc(MachineFiles files, List<String> maps) {
         for (String line : maps) {
             String path = line.substring(line.lastIndexOf(' ') + 1);
@@ -42,7 +42,7 @@ final class SystemProbe {
                 return Reading.known("musl");
             }
             if (path.startsWith("/") && name.matches("libc(-[\\d.]+)?\\.so(\\.6)?")) {
-                // It carries its version in a text that it prints when it is started as a program.
+                // It contains its version in the text that it prints when run as a program.
                 return files.bytes(path)
                         .flatMap(bytes -> {
                             Matcher m =

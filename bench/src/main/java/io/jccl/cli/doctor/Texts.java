@@ -3,14 +3,14 @@ package io.jccl.cli.doctor;
 import io.jccl.cli.shell.Output;
 import java.util.Locale;
 
-/** How values look in the report. */
+/** Formats values for the report. */
 final class Texts {
     private static final int EXCERPT = 60;
     private static final String[] UNITS = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
 
     private Texts() {}
 
-    /** A size; -1 is no limit. */
+    /** A size; -1 means no limit. */
     static String bytes(long bytes) {
         if (bytes < 0) {
             return "unlimited";
@@ -24,7 +24,7 @@ final class Texts {
         return unit == 0 ? bytes + " B" : String.format(Locale.ROOT, "%.1f %s", value, UNITS[unit]);
     }
 
-    /** A number; -1 is no limit. */
+    /** A number; -1 means no limit. */
     static String limit(long number) {
         return number < 0 ? "unlimited" : Long.toString(number);
     }
@@ -37,7 +37,7 @@ final class Texts {
         };
     }
 
-    /** One line of what may be long and full of control characters. */
+    /** One line of a text that may be long and contain control characters. */
     static String excerpt(String text) {
         String line = Output.oneLine(text);
         return line.length() <= EXCERPT ? line : line.substring(0, EXCERPT) + "...";

@@ -1,4 +1,4 @@
-/** What {@code jccl doctor} finds out about a machine, and what it makes of it. */
+/** {@code jccl doctor}: reads a machine's properties and reports its problems. */
 @NullMarked
 package io.jccl.cli.doctor;
 

@@ -10,9 +10,9 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 
-/** The command lines that start further JVMs like this one. */
+/** Command lines that start further JVMs like this one. */
 final class JavaCommand {
-    /** Path of the script that started this process, which starts others as well. */
+    /** Path of the script that started this process; it starts further ones too. */
     private static final String LAUNCHER = "JCCL_LAUNCHER";
 
     /** Resolved even if the program is on the class path and names no module. */
@@ -24,7 +24,7 @@ final class JavaCommand {
     private JavaCommand() {}
 
     /**
-     * What to put before a jccl command.
+     * The command line prefix that starts jccl.
      *
      * @param environment this process's environment
      * @param arguments all arguments of this process's main method
@@ -123,7 +123,7 @@ final class JavaCommand {
 
     private static List<String> ownCommandLine() {
         try {
-            // Whole, where ProcessHandle gives the first 4096 bytes.
+            // Complete, whereas ProcessHandle gives the first 4096 bytes.
             String all =
                     new String(
                             Files.readAllBytes(Path.of("/proc/self/cmdline")),

@@ -7,8 +7,8 @@ import java.util.Map;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Ends a rank whose {@code jccl run} is gone. A launcher that is killed outright has no chance to
- * end its ranks itself.
+ * Ends a rank whose {@code jccl run} is gone. A launcher killed by SIGKILL cannot end its ranks
+ * itself.
  */
 public final class ParentWatch {
     /** Set by {@code jccl run} for its ranks. */
@@ -40,9 +40,9 @@ public final class ParentWatch {
     }
 
     /**
-     * A command line whose process the kernel kills when the thread that starts it ends, however it
-     * does. That takes util-linux's setpriv; without it (or with another's, which lacks the option)
-     * the command line is as it was, and only programs that call {@link #start} end.
+     * A command line whose process the kernel kills when the thread that started it ends for any
+     * reason. This needs setpriv of util-linux; without it (or with one that lacks the option) the
+     * command line is returned unchanged, and only programs that call {@link #start} end.
      */
     static List<String> bound(List<String> command) {
         List<String> bind = List.of("setpriv", "--pdeathsig", "KILL");
@@ -70,7 +70,7 @@ public final class ParentWatch {
         return all;
     }
 
-    /** No clean exit: hooks may wait for the other ranks, which are ending too. */
+    /** Not a clean exit: shutdown hooks may wait for the other ranks, which are ending too. */
     private static void end() {
         Runtime.getRuntime().halt(TERMINATED);
     }

@@ -32,22 +32,24 @@ import org.jspecify.annotations.Nullable;
 
 /** The processes of one run, or of one of its restarts, from their start to their end. */
 final class RankProcesses {
-    /** What is over when it says so: nobody waits for more than its last words. */
+    /** How long to wait for the remaining output of a process that has ended. */
     private static final long LAST_SECONDS = 2;
 
-    /** Some send one signal to a process and to its group; nobody is as fast as that by hand. */
+    /**
+     * Some senders signal both a process and its group; nobody repeats a signal that fast by hand.
+     */
     private static final long SAME_SIGNAL_NANOS = TimeUnit.MILLISECONDS.toNanos(100);
 
     private static final DateTimeFormatter TIME = DateTimeFormatter.ofPattern("HH:mm:ss.SSS");
 
-    /** What the JVM prints first because of a flag that the launcher gave it. */
+    /** The line that the JVM prints first because of a flag set by the launcher. */
     private static final String INCUBATING =
             "WARNING: Using incubator modules: jdk.incubator.vector";
 
     private static final String STORE = "JCCL_STORE";
     private static final String SECRET = "JCCL_STORE_SECRET";
 
-    /** Which lines say whose they are. */
+    /** Which output lines begin with their rank. */
     enum Marks {
         OTHERS,
         ALL,
@@ -61,15 +63,15 @@ final class RankProcesses {
      * @param count ranks of this machine
      * @param nodes machines, each with so many ranks
      * @param node which of the machines this is
-     * @param minRanks how many have to be left for the others to go on after a failure
-     * @param variables for their environment, in place of this process's
+     * @param minRanks how many ranks have to be left for the job to continue after a failure
+     * @param variables of their environment, in place of this process's
      * @param binding their CPUs
-     * @param marks which of their lines are marked
+     * @param marks which of their output lines begin with the rank
      * @param timestamps whether lines begin with the time
-     * @param logs where their output goes as well; null for nowhere
-     * @param grace seconds for the others after a failure
-     * @param killAfter seconds after a signal
-     * @param maxRestarts how often all may be started again
+     * @param logs folder for a copy of their output; null for none
+     * @param grace seconds that the others have to end after a failure
+     * @param killAfter seconds between a signal and SIGKILL
+     * @param maxRestarts how often the job may be restarted
      */
     record Settings(
             List<String> commandLine,
@@ -95,7 +97,7 @@ final class RankProcesses {
     private final PrintWriter out;
     private final PrintWriter err;
 
-    /** What all ranks find in their environment. */
+    /** The environment variables of all ranks. */
     private final Map<String, String> common = new HashMap<>();
 
     private final String id;
@@ -108,7 +110,7 @@ final class RankProcesses {
     private @Nullable Signals received;
     private long receivedNanos;
 
-    /** Whom {@link #end} asked to end. */
+    /** The ranks that {@link #end} asked to end. */
     private List<ProcessHandle> asked = List.of();
 
     RankProcesses(Settings settings, int restart, PrintWriter out, PrintWriter err) {
@@ -116,7 +118,8 @@ final class RankProcesses {
         this.restart = restart;
         this.out = out;
         this.err = err;
-        // By the thread that is in run() until all have ended: the kernel ties them to it.
+        // Started by the thread that stays in run() until all have ended, because the kernel ties
+        // them to it.
         this.boundCommandLine = ParentWatch.bound(settings.commandLine);
         Map<String, String> inherited = new HashMap<>(System.getenv());
         inherited.putAll(settings.variables);
@@ -126,7 +129,7 @@ final class RankProcesses {
         common.put("TORCHELASTIC_RESTART_COUNT", Integer.toString(restart));
         common.put("TORCHELASTIC_MAX_RESTARTS", Integer.toString(settings.maxRestarts));
         common.put(CpuBinding.VARIABLE, settings.binding.toString());
-        // This process was started from a build; its ranks must not race to make another.
+        // This process was started from a build; its ranks must not race to build again.
         common.put("JCCL_NO_BUILD", "1");
         common.put(ParentWatch.VARIABLE, Long.toString(ProcessHandle.current().pid()));
         if (!StoreSecret.isIn(inherited)) {
@@ -150,7 +153,7 @@ final class RankProcesses {
         }
     }
 
-    /** Which rank one of this machine's is. */
+    /** The rank of one of this machine's processes. */
     private Map<String, String> place(int local) {
         return Map.of(
                 "RANK", Integer.toString(settings.node * settings.count + local),
@@ -159,7 +162,7 @@ final class RankProcesses {
                 "LOCAL_WORLD_SIZE", Integer.toString(settings.count));
     }
 
-    /** Whether a signal ended the ranks: then nobody wants them again. */
+    /** Whether a signal ended the ranks: then they are not restarted. */
     synchronized boolean wasSignalled() {
         return received != null;
     }
@@ -187,7 +190,7 @@ final class RankProcesses {
                 Runtime.getRuntime().removeShutdownHook(hook);
                 signals.close();
             } catch (IllegalStateException e) {
-                // Already shutting down, and the hook does what was done here.
+                // Already shutting down: the hook does the same.
             }
         }
     }
@@ -228,7 +231,7 @@ final class RankProcesses {
         }
     }
 
-    /** A rank's file in the folder of logs, written at its end; null if there is none. */
+    /** A rank's log file, opened for appending; null without a log folder. */
     private @Nullable Writer log(int rank, String which) throws IOException {
         if (settings.logs == null) {
             return null;
@@ -241,10 +244,10 @@ final class RankProcesses {
     }
 
     /**
-     * Passes lines on.
+     * Forwards output lines.
      *
-     * @param isErr whether a JVM's warnings come there
-     * @param log where they go as well; null for nowhere
+     * @param isErr whether it is standard error, where the JVM's warnings appear
+     * @param log the log file for a copy; null for none
      */
     private void forward(
             BufferedReader from,
@@ -277,7 +280,7 @@ final class RankProcesses {
                                     }
                                 }
                             } catch (IOException e) {
-                                // The process was killed; what it said is out.
+                                // The process was killed; its output up to then has been forwarded.
                             }
                         },
                         "jccl-run-" + name);
@@ -366,7 +369,9 @@ final class RankProcesses {
                 .toList();
     }
 
-    /** Ends whatever still runs, and removes what it leaves; whoever comes later waits. */
+    /**
+     * Ends the processes that still run and removes what they leave behind; a second caller waits.
+     */
     private void end() {
         ends.lock();
         try {
@@ -376,7 +381,7 @@ final class RankProcesses {
             synchronized (this) {
                 ending = true;
                 all = List.copyOf(processes);
-                // Asked for once: a process that has ended no longer names its children.
+                // Queried once: a process that has ended no longer has children.
                 tree = tree(all);
                 asked = tree;
                 signal = received == null ? Signals.TERM : received;
@@ -384,8 +389,8 @@ final class RankProcesses {
             long limit = TimeUnit.SECONDS.toNanos(settings.killAfter);
             long start = System.nanoTime();
             if (signal.isOfTerminal()) {
-                // They have it, and a second one may mean more to them. Who does not, gets
-                // TERM.
+                // They have received it, and a second one may mean more to them. A process that has
+                // not gets TERM.
                 awaitEnd(tree, start + limit / 2);
                 signal = Signals.TERM;
             }
@@ -412,7 +417,7 @@ final class RankProcesses {
             try {
                 p.onExit().get(deadline - System.nanoTime(), TimeUnit.NANOSECONDS);
             } catch (ExecutionException | TimeoutException e) {
-                // The caller has further means.
+                // The caller uses stronger means next.
             }
         }
     }

@@ -28,7 +28,7 @@ import picocli.CommandLine.ParameterException;
 import picocli.CommandLine.Parameters;
 import picocli.CommandLine.Spec;
 
-/** Starts the ranks of a job as processes of this machine, and sees them all to their end. */
+/** Starts the ranks of a job as processes of this machine and waits for all of them. */
 @Command(
         mixinStandardHelpOptions = true,
         sortOptions = false,
@@ -53,7 +53,7 @@ public final class RunCommand implements Callable<Integer> {
             Pattern.compile(
                     "RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|GROUP_.*|TORCHELASTIC_RESTART_COUNT");
 
-    /** As commands of jccl report a mistake on the command line, which nothing repairs. */
+    /** The exit status of jccl commands for a usage error, which a restart cannot repair. */
     private static final int USAGE = 2;
 
     private static final int LARGEST_PORT = 65_535;
@@ -137,7 +137,7 @@ public final class RunCommand implements Callable<Integer> {
     @Option(names = "--timestamps", description = "Begin each line with the time.")
     private boolean timestamps;
 
-    /** Which lines say whose they are. */
+    /** Which output lines begin with their rank. */
     private static final class Marks {
         @Option(names = "--prefix", description = "Mark the lines of rank 0 too, not only others'.")
         private boolean all;
@@ -192,7 +192,8 @@ public final class RunCommand implements Callable<Integer> {
     /**
      * Creates the command for a test.
      *
-     * @param prefix given true, what starts jccl; given false, the module path, alone
+     * @param prefix given true, the command line that starts jccl; given false, the module path
+     *     only
      * @param commands the names of commands of jccl
      */
     public RunCommand(Function<Boolean, List<String>> prefix, Collection<String> commands) {
@@ -258,7 +259,7 @@ public final class RunCommand implements Callable<Integer> {
         }
     }
 
-    /** How many ranks have to be left. */
+    /** How many ranks have to be left to continue. */
     private int least(CommandLine line) {
         check(
                 line,
@@ -274,7 +275,7 @@ public final class RunCommand implements Callable<Integer> {
         return least;
     }
 
-    /** What the ranks' environment has and this process's has not. */
+    /** Variables of the ranks' environment that this process's lacks. */
     private Map<String, String> variables(CommandLine line) {
         Map<String, String> all = new HashMap<>();
         for (String v : variables) {
@@ -337,7 +338,7 @@ public final class RunCommand implements Callable<Integer> {
         return all;
     }
 
-    /** The folder of logs, which is there now. */
+    /** The log folder, created if it did not exist. */
     private @Nullable Path folder(CommandLine line) {
         if (logs == null) {
             return null;
@@ -374,7 +375,7 @@ public final class RunCommand implements Callable<Integer> {
         return all;
     }
 
-    /** A word that is not an option of java has to be a program: most likely it is misspelt. */
+    /** A word that is not an option of java must be a program; it is probably misspelt. */
     private void checkProgram(CommandLine line, String word) {
         boolean program =
                 word.startsWith("-")

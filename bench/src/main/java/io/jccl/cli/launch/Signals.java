@@ -11,7 +11,7 @@ import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 
-/** Signals: taken by this process, and sent to others. */
+/** Handles signals of this process and sends signals to others. */
 enum Signals {
     HUP(1),
     INT(2),
@@ -28,24 +28,24 @@ enum Signals {
         this.number = number;
     }
 
-    /** As a shell reports a process that the signal ended. */
+    /** The exit status by which a shell reports a process that the signal ended. */
     int status() {
         return 128 + number;
     }
 
-    /** Restores what was there before. */
+    /** Restores the previous handler. */
     interface Taken extends AutoCloseable {
         @Override
         void close();
     }
 
     /**
-     * Has signals handled, each time by a thread of its own. One that this process ignores, such as
-     * HUP under nohup, stays ignored. Where the JVM leaves a signal to others (-Xrs) nothing
+     * Installs a handler, which runs on a new thread each time. A signal that this process ignores,
+     * such as HUP under nohup, stays ignored. If the JVM does not use a signal (-Xrs), nothing
      * happens.
      *
-     * <p>By reflection: sun.misc.Signal is the only way to learn of a signal in Java, the JDK means
-     * to keep it (JEP 260), and javac warns of it without a way to switch that off.
+     * <p>By reflection: sun.misc.Signal is the only way to receive a signal in Java, the JDK
+     * intends to keep it (JEP 260), and javac's warning about it cannot be switched off.
      */
     static Taken take(Consumer<Signals> handler) {
         Map<Object, Object> before = new LinkedHashMap<>();
@@ -90,8 +90,8 @@ enum Signals {
     }
 
     /**
-     * Sends this signal to those that still live, and does not wait for what they do. By the
-     * shell's own kill, since not every system has a program of that name.
+     * Sends this signal to the processes that still run, without waiting for its effect. Uses the
+     * shell's built-in kill, since not every system has a program of that name.
      */
     void send(List<ProcessHandle> processes) {
         List<String> command =
@@ -109,11 +109,11 @@ enum Signals {
                             .redirectOutput(ProcessBuilder.Redirect.DISCARD)
                             .start();
             if (kill.waitFor(SEND_SECONDS, TimeUnit.SECONDS)) {
-                return; // 0, or one of them ended meanwhile
+                return; // 0, or one of them has just ended
             }
             kill.destroyForcibly();
         } catch (IOException e) {
-            // No shell: as Java can.
+            // No shell: by Java's own means.
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
         }
@@ -130,7 +130,8 @@ enum Signals {
             return false;
         }
         try {
-            // The 2nd field, the program's name in parentheses, may itself have both.
+            // The 2nd field, the program's name in parentheses, may itself contain spaces and
+            // parentheses.
             String stat = Files.readString(STAT);
             String[] fields = stat.substring(stat.lastIndexOf(')') + 2).split(" ", -1);
             return !fields[4].equals("0") && fields[2].equals(fields[5]);

@@ -12,7 +12,7 @@ import picocli.CommandLine.Option;
 import picocli.CommandLine.ParameterException;
 import picocli.CommandLine.Spec;
 
-/** Serves a store until it is ended, for runs whose rank 0 should not. */
+/** Serves a store until a signal ends it, for runs whose rank 0 should not serve it. */
 @Command(
         mixinStandardHelpOptions = true,
         sortOptions = false,

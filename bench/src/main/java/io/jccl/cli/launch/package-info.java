@@ -1,4 +1,4 @@
-/** Commands that start and end processes of a job. */
+/** Commands that start and end the processes of a job. */
 @NullMarked
 package io.jccl.cli.launch;
 

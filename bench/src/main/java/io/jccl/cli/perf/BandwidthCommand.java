@@ -48,7 +48,7 @@ public final class BandwidthCommand implements Callable<Integer> {
     private static final long HOST_BYTES = 64L << 20;
     private static final long CUDA_BYTES = 512L << 20;
 
-    /** Makes the store under a folder; null as long as this build has none. */
+    /** Creates the store in a folder; null if this build has none. */
     private final Function<Path, TierStore> stores;
 
     @Spec private @Nullable CommandSpec spec;
@@ -114,13 +114,13 @@ public final class BandwidthCommand implements Callable<Integer> {
     /**
      * Creates the command.
      *
-     * @param stores makes the store that is measured under a folder
+     * @param stores creates the measured store in a folder
      */
     public BandwidthCommand(Function<Path, TierStore> stores) {
         this.stores = stores;
     }
 
-    /** One case and what came of it. */
+    /** One case and its result. */
     private record Result(BandwidthCase test, double[][] matrix, @Nullable String error) {
         String status() {
             return error != null ? "Error" : matrix.length == 0 ? "Waived" : "Passed";

@@ -13,7 +13,7 @@ import org.jspecify.annotations.Nullable;
 
 /**
  * The results as CSV, a line for each measurement: out of place and in place are lines of their
- * own. No field needs quotes. It appears whole, when the run has ended.
+ * own. No field needs quotes. The file appears complete, when the run has ended.
  */
 final class CsvReport implements Report {
     private static final String HEAD =

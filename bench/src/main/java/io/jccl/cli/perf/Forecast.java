@@ -20,14 +20,14 @@ import java.util.stream.IntStream;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What a plan of the machine promises for a benchmark, and what it would make of NCCL.
+ * The prediction of a machine's plan for a benchmark, and the NCCL settings that it implies.
  *
  * @param plan for the first GPUs, as many as there are ranks
  * @param tuning predicts times
- * @param steering what NCCL is told, or would be
+ * @param steering the settings passed to NCCL, or those that would be
  */
 record Forecast(Plan plan, Tuning tuning, NcclSteering steering) implements AutoCloseable {
-    /** The word that stands for the machine this runs on. */
+    /** The word for the machine that this runs on. */
     static final String AUTO = "auto";
 
     /**
@@ -36,7 +36,7 @@ record Forecast(Plan plan, Tuning tuning, NcclSteering steering) implements Auto
      * @param source {@link #AUTO}, or a file that {@code jccl topo --file} reads
      * @param collective what is measured
      * @param ranks how many GPUs
-     * @param mode whether NCCL is told
+     * @param mode whether the settings are passed to NCCL
      * @param largest size that the algorithm is chosen for
      * @return the forecast
      * @throws IllegalArgumentException if there is none; the message says why
@@ -88,7 +88,7 @@ record Forecast(Plan plan, Tuning tuning, NcclSteering steering) implements Auto
         }
     }
 
-    /** The fastest way for a size, as nccl-tests prints it; null if there is nothing to send. */
+    /** The fastest algorithm and protocol for a size; null if there is nothing to send. */
     @Nullable Prediction at(long bytes) {
         return bytes < 1 ? null : tuning.choose(bytes);
     }

@@ -9,7 +9,7 @@ import picocli.CommandLine;
 import picocli.CommandLine.Option;
 import picocli.CommandLine.ParameterException;
 
-/** Flags of nccl-tests about GPUs: some engines, or all of them, have no use for them. */
+/** Flags of nccl-tests about GPUs: they have no effect on some engines, or on any. */
 final class GpuFlags {
     private static final int NOT_GIVEN = -1;
     private static final int MOST_CTAS = 128;

@@ -24,13 +24,13 @@ import java.util.TreeMap;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The results as JSON, under the keys of nccl-tests' {@code -J}. The file appears whole, when the
- * run has ended.
+ * The results as JSON, under the keys of nccl-tests' {@code -J}. The file appears complete, when
+ * the run has ended.
  */
 final class JsonReport implements Report {
     private static final int SCHEMA = 1;
 
-    /** Variables that bear on a run; the others are nobody's business and may hold secrets. */
+    /** Variables that affect a run; others are private and may hold secrets. */
     private static final List<String> RECORDED =
             List.of(
                     "JCCL_",
@@ -84,7 +84,7 @@ final class JsonReport implements Report {
                         env.add(name + "=" + value);
                     }
                 });
-        // The engine is JCCL's own; tools that read the file find the key they know.
+        // The engine is a key of JCCL's own; tools that read the file find the key they expect.
         root.putNull("nccl_version");
         root.put("jccl_version", Version.TEXT);
         ObjectNode c = root.putObject("config");

@@ -41,7 +41,7 @@ import picocli.CommandLine.Option;
 import picocli.CommandLine.ParameterException;
 import picocli.CommandLine.Spec;
 
-/** The product of two matrices that fit no single device. */
+/** The product of two matrices that are larger than one device. */
 @Command(
         mixinStandardHelpOptions = true,
         sortOptions = false,
@@ -124,8 +124,8 @@ public final class MatmulCommand implements Callable<Integer> {
     /**
      * Creates the command.
      *
-     * @param afterProduct sees each rank's tiles of the product before they are checked; for tests
-     *     that spoil them
+     * @param afterProduct receives each rank's tiles of the product before they are checked; for
+     *     tests that corrupt them
      */
     public MatmulCommand(Consumer<List<Buffer>> afterProduct) {
         this.afterProduct = afterProduct;
@@ -199,7 +199,7 @@ public final class MatmulCommand implements Callable<Integer> {
 
     private long memory() {
         long matrix = (long) size * size * Float.BYTES;
-        // Small ones get what they need: there is nothing to show with them.
+        // Small matrices get as much memory as they need: they have nothing to demonstrate.
         return deviceMemory != null ? deviceMemory : Math.max(matrix / DEFAULT_SHARE, 1L << 20);
     }
 

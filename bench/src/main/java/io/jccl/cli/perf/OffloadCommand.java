@@ -34,7 +34,7 @@ import picocli.CommandLine.Option;
 import picocli.CommandLine.ParameterException;
 import picocli.CommandLine.Spec;
 
-/** Measures how far the layers' copies hide behind their work. */
+/** Measures how much of the layers' copies is hidden behind their computation. */
 @Command(
         mixinStandardHelpOptions = true,
         sortOptions = false,
@@ -52,7 +52,7 @@ public final class OffloadCommand implements Callable<Integer> {
     private static final long MAX_LAYERS = 100_000;
     private static final int DEFAULT_SLOTS = 3;
 
-    /** Makes the store under a folder; null if this build has none. */
+    /** Creates the store in a folder; null if this build has none. */
     private final Function<Path, TierStore> stores;
 
     private final Consumer<List<Buffer>> afterFill;
@@ -179,9 +179,9 @@ public final class OffloadCommand implements Callable<Integer> {
     /**
      * Creates the command.
      *
-     * @param stores makes the store under a folder
-     * @param afterFill sees the parameters once their checksums are known; for tests that spoil
-     *     them
+     * @param stores creates the store in a folder
+     * @param afterFill receives the parameters after their checksums are computed; for tests that
+     *     corrupt them
      */
     public OffloadCommand(Function<Path, TierStore> stores, Consumer<List<Buffer>> afterFill) {
         this.stores = stores;

@@ -85,7 +85,7 @@ final class OffloadReport {
         line(out, "unrelated : overlapped", r.unrelated() / r.overlapped(), "");
         line(out, "compute : copy", r.compute() / r.copy(), "");
         if (!c.backward()) {
-            // Passes that turn find some layers on the device.
+            // Passes in alternating order find some layers on the device.
             double bytes = (double) c.passes() * c.layers() * c.layerBytes();
             line(out, "copy-only, bandwidth", bytes / r.copy() / 1e6, "GB/s");
         }

@@ -51,7 +51,7 @@ import picocli.CommandLine.Spec;
         })
 public final class PerfCommand implements Callable<Integer> {
 
-    /** Slurm sets these in a batch script too, where nothing was started per rank. */
+    /** Slurm sets these in a batch script too, where no process was started for each rank. */
     private static final List<String> SLURM = List.of("SLURM_PROCID", "SLURM_NTASKS");
 
     private final Collective collective;
@@ -206,7 +206,7 @@ public final class PerfCommand implements Callable<Integer> {
         csv.checkWritable(line);
     }
 
-    /** Null if none was asked for. */
+    /** Null if none was requested. */
     private @Nullable Forecast forecast(CommandLine line, PerfConfig config, int localRanks) {
         if (plan == null) {
             if (steer != null) {
@@ -298,14 +298,14 @@ public final class PerfCommand implements Callable<Integer> {
         return set.isEmpty() && localRanks == 1 && all.contains(SLURM.getFirst()) ? all : set;
     }
 
-    /** How many processes the launcher started; 0 if it does not say. */
+    /** How many processes the launcher started; 0 if it does not report it. */
     private int launchedSize() {
         try {
             return LaunchEnvironment.ranksAndSizes(environment).isEmpty()
                     ? 0
                     : LaunchEnvironment.of(environment).size();
         } catch (IllegalArgumentException e) {
-            // Joining says what is wrong.
+            // Joining reports the error.
             return 0;
         }
     }

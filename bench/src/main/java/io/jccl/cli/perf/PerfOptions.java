@@ -34,7 +34,7 @@ final class PerfOptions {
     /** Least mean bus bandwidth. */
     private static final String MIN_BW = "NCCL_TESTS_MIN_BW";
 
-    /** Those that do something; others are noted. */
+    /** The variables that have an effect; others are noted. */
     private static final Set<String> VARIABLES = Set.of(DEVICE, MIN_BW, Split.VARIABLE, Split.MASK);
 
     private static final int NOT_GIVEN = -1;
@@ -348,7 +348,7 @@ final class PerfOptions {
                 "-u/--unalign is " + unalign + ", expected 1048576 or less; give fewer elements");
     }
 
-    /** What is accepted and has no effect. */
+    /** Flags that are accepted and have no effect. */
     private List<String> notes(
             Collective collective, Engine engine, Map<String, String> environment) {
         List<String> notes = new ArrayList<>();

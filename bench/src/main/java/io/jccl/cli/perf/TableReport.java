@@ -146,7 +146,7 @@ final class TableReport implements Report {
                         ? "# Warm-up: none (-w 0), so the first lines include what the JVM compiles"
                         : format(
                                 "# Warm-up: %.2f s, %d operations a rank; windows agreed in %d of %d"
-                                        + " paths (type, reduction, small or large)",
+                                        + " paths (type, reduction)",
                                 w.seconds(), w.operations(), w.steady(), w.paths()));
         println("#");
         String blank = format("# %10s  %12s  %8s  %6s  %6s", "", "", "", "", "");
@@ -278,7 +278,7 @@ final class TableReport implements Report {
         return format(width >= 7 ? "%.1e" : "%.0e", value);
     }
 
-    /** As C's {@code %g} writes it: six significant digits, no zeros behind them. */
+    /** As C's {@code %g} writes it: six significant digits, no trailing zeros. */
     static String general(double value) {
         if (value == 0 || !Double.isFinite(value)) {
             return value == 0 ? "0" : Double.toString(value);
@@ -314,7 +314,7 @@ final class TableReport implements Report {
         return String.format(Locale.ROOT, pattern, values);
     }
 
-    /** Lines end alike everywhere, for the scripts that read them. */
+    /** Lines end in the same way on every system, for the scripts that read them. */
     private void println(String line) {
         out.print(line + "\n");
     }

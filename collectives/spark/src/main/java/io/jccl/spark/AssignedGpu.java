@@ -6,7 +6,7 @@ import io.jccl.error.JcclException;
 import java.util.Map;
 import org.apache.spark.resource.ResourceInformation;
 
-/** The GPU that Spark gave to a task. */
+/** The GPU that Spark assigned to a task. */
 final class AssignedGpu {
     private static final String RESOURCE = "gpu";
 
@@ -18,7 +18,7 @@ final class AssignedGpu {
         return gpu == null ? Device.host() : Cuda.device(index(gpu.addresses()));
     }
 
-    /** The only address, which has to be a device's number. */
+    /** The only address, which must be a device number. */
     static int index(String[] addresses) {
         if (addresses.length != 1) {
             throw new JcclException(

@@ -17,9 +17,9 @@ import org.apache.spark.TaskKilledException;
 import org.jspecify.annotations.Nullable;
 
 /**
- * One task on its way into a communicator. What it waits for can neither be interrupted nor has it
- * a deadline that is ours, so another thread waits, and the task's own looks at the clock and at
- * whether Spark kills it.
+ * One task that joins a communicator. Its wait for the other tasks can neither be interrupted nor
+ * be given a deadline, so another thread waits, and the task's own thread watches the timeout and
+ * whether Spark kills the task.
  */
 final class Joining {
     private static final long LOOK_MILLIS = 20;
@@ -31,10 +31,10 @@ final class Joining {
     private final int size;
     private final FutureTask<Communicator> work = new FutureTask<>(this::join);
 
-    /** Whether all have come. */
+    /** Whether all tasks have joined. */
     private volatile boolean gathered;
 
-    /** Guarded by this: whether nobody waits for the communicator any more. */
+    /** Guarded by this: whether the task has stopped waiting for the communicator. */
     private boolean abandoned;
 
     Joining(BarrierTaskContext context, Device device, CommunicatorOptions options) {
@@ -114,7 +114,7 @@ final class Joining {
     private Communicator join() {
         boolean cuda = device.kind() != Device.Kind.HOST;
         String address = context.getTaskInfos()[rank].address();
-        // Rank 0 says where its store is before it knows whether all are on GPUs.
+        // Rank 0 publishes the address of its store before it knows whether all tasks are on GPUs.
         ServedStore.@Nullable Server served =
                 rank == 0 && cuda ? ServedStore.Server.open(Seat.host(address)) : null;
         boolean inUse = false;
@@ -138,7 +138,7 @@ final class Joining {
     }
 
     private Communicator host(Seat first) {
-        // Stage and attempt are there for people: the random part tells runs apart.
+        // Stage and attempt are for the reader: the random part distinguishes runs.
         String id =
                 "spark-"
                         + context.stageId()
@@ -170,7 +170,7 @@ final class Joining {
         }
     }
 
-    /** Ends the communicator with the task, or now if nobody waits for it. */
+    /** Ends the communicator with the task, or now if the task no longer waits for it. */
     private synchronized void handOver(Communicator made, Runnable afterwards) {
         if (abandoned) {
             made.abort(TaskGuard.name(context) + " no longer joins");

@@ -14,20 +14,20 @@ import java.util.stream.Collectors;
 import java.util.stream.Stream;
 
 /**
- * Where one task runs, and what rank 0 has to say: all that a task tells the others before they
- * share a communicator.
+ * Where one task runs, and the address of rank 0's store: the message of a task to the others
+ * before they share a communicator.
  *
- * @param host name or address of the machine, as Spark knows it
- * @param memory names what this task can share memory through; equal on tasks that share it
+ * @param host name or address of the machine in Spark
+ * @param memory identifies the memory that this task can share; equal on tasks that can share it
  * @param pid process number
  * @param device a device's name, such as {@code cuda:0}
- * @param gpu names a CUDA device among all of the tasks' devices; empty on the host device
- * @param job name of the run; that of rank 0 counts
+ * @param gpu identifies a CUDA device among those of all tasks; empty on the host device
+ * @param job name of the run; rank 0's is used
  * @param store port and secret of rank 0's store, separated by a space; empty if it serves none
  */
 record Seat(
         String host, String memory, long pid, String device, String gpu, String job, String store) {
-    /** Comes first; another version of it cannot be understood. */
+    /** The first field; a message of another version is refused. */
     private static final String FORMAT = "jccl-spark-1";
 
     private static final Path BOOT = Path.of("/proc/sys/kernel/random/boot_id");
@@ -43,7 +43,7 @@ record Seat(
         return new Seat(host(address), memory, pid, device.toString(), gpu, job, store);
     }
 
-    /** Without the port, which Spark puts last, and which stands alone for some masters. */
+    /** The host without the port, which Spark appends, and which is missing for some masters. */
     static String host(String address) {
         int colon = address.lastIndexOf(':');
         return colon > 0 && colon > address.lastIndexOf(']')
@@ -53,7 +53,7 @@ record Seat(
 
     /**
      * The running kernel and the file system that {@link LocalJob#sharedFolder} is on. Containers
-     * of one machine have the same host name at times, but not the same file system.
+     * of one machine may have the same host name, but not the same file system.
      */
     private static String memory(String host) {
         Path folder = LocalJob.sharedFolder();
@@ -64,19 +64,19 @@ record Seat(
                     + " "
                     + folder.toRealPath();
         } catch (IOException | UnsupportedOperationException e) {
-            // Not Linux: what Spark calls one host is taken for one machine.
+            // Not Linux: one host name in Spark is taken for one machine.
             return host + " " + folder;
         }
     }
 
-    /** As one line. */
+    /** Encodes it as one line. */
     String text() {
         return Stream.of(FORMAT, host, memory, Long.toString(pid), device, gpu, job, store)
                 .map(field -> URLEncoder.encode(field, StandardCharsets.UTF_8))
                 .collect(Collectors.joining("&"));
     }
 
-    /** The opposite. */
+    /** Decodes a line. */
     static Seat parse(int rank, String text) {
         String[] f =
                 Arrays.stream(text.split("&", -1))

@@ -8,12 +8,12 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * Where all tasks run. All of them see the same, so all come to the same end.
+ * Where all tasks run. All of them have the same information, so all make the same decision.
  *
  * @param seats by rank
  */
 record Seating(List<Seat> seats) {
-    /** What moves the data. */
+    /** The communication backend. */
     enum Engine {
         HOST,
         NCCL
@@ -27,7 +27,7 @@ record Seating(List<Seat> seats) {
         return new Seating(List.copyOf(seats));
     }
 
-    /** The engine that serves tasks here, or why none does. */
+    /** The engine for tasks at these places, or why there is none. */
     Engine engine() {
         Map<String, List<Integer>> byMemory = new LinkedHashMap<>();
         Map<String, Integer> gpus = new HashMap<>();

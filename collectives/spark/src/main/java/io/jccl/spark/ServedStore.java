@@ -10,12 +10,15 @@ import org.jspecify.annotations.Nullable;
 
 /** The store of the ranks of one communicator over NCCL, served by rank 0's executor. */
 final class ServedStore {
-    /** Names the address to listen on, where it is not the one that Spark knows. */
+    /**
+     * Environment variable with the address to listen on, if it differs from the one that Spark
+     * uses.
+     */
     private static final String BIND = "JCCL_STORE_BIND";
 
     private static final String LEFT = "jccl-spark/left";
 
-    /** How long rank 0 goes on serving for those that have not left when it has. */
+    /** How long rank 0 continues to serve the others after its own communicator is closed. */
     private static final Duration PATIENCE = Duration.ofMinutes(1);
 
     private static final long LOOK_NANOS = 20_000_000;
@@ -25,7 +28,7 @@ final class ServedStore {
     /** Rank 0's side: port and secret are {@link #announcement announced} to the others. */
     record Server(StoreServer server, String secret) {
         /**
-         * Listens on the address by which Spark knows the executor, and on no other.
+         * Listens only on the address that Spark uses for the executor.
          *
          * @param host the name or address of this task's executor
          */
@@ -60,9 +63,9 @@ final class ServedStore {
     }
 
     /**
-     * Closes a rank's store; that of rank 0 and its server when the others have left too, or some
-     * time later if they do not. On a thread of its own: the server may be gone, which takes the
-     * store a while to believe.
+     * Closes a rank's store. Rank 0's store and server are closed when the others have left too, or
+     * after a time limit. Runs on a thread of its own: if the server is gone, the store notices
+     * only after a while.
      */
     static void leave(Store store, int size, @Nullable Server served) {
         Thread.ofPlatform()
@@ -78,7 +81,7 @@ final class ServedStore {
                             LockSupport.parkNanos(LOOK_NANOS);
                         }
                     } catch (JcclException e) {
-                        // Rank 0's executor is gone, and with it all that was to be closed.
+                        // Rank 0's executor is gone, and with it everything that was to be closed.
                     } finally {
                         if (served != null) {
                             served.server().close();

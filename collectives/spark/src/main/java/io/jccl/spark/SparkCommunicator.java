@@ -19,18 +19,18 @@ import scala.reflect.ClassTag;
 import scala.reflect.ClassTag$;
 
 /**
- * Makes a communicator of the tasks of a barrier stage. A task's rank is its partition's number,
- * and there are as many ranks as partitions.
+ * Creates a communicator among the tasks of a barrier stage. A task's rank is its partition's
+ * number, and there are as many ranks as partitions.
  *
- * <p>The engine follows from where the tasks run. If Spark assigned a GPU to each, it is NCCL, on
- * one machine or many. Without GPUs it is the host engine, which needs all tasks on one machine;
- * tasks on several are refused with a message that says which is where.
+ * <p>The engine depends on where the tasks run. If Spark assigned a GPU to each, it is NCCL, on one
+ * machine or many. Without GPUs it is the host engine, which needs all tasks on one machine; tasks
+ * on several machines are refused with a message that lists where each runs.
  *
  * <p>The communicator ends with the task: it is closed when the task completes. If the task fails
- * or Spark kills it, the communicator is aborted, so that no other task waits for it. Whoever asks
- * for another communicator by {@link Communicator#split} hands it to {@link #tie}.
+ * or Spark kills it, the communicator is aborted, so that no other task waits for it. A
+ * communicator made by {@link Communicator#split} is passed to {@link #tie}.
  *
- * <p><b>Threads:</b> any; the communicator has its own rule.
+ * <p><b>Threads:</b> any; the communicator has its own thread rule.
  */
 public final class SparkCommunicator {
     private SparkCommunicator() {}
@@ -48,32 +48,32 @@ public final class SparkCommunicator {
 
     /**
      * Joins the other tasks of the barrier stage, on the GPU that Spark assigned to this task by
-     * the resource {@code gpu}, or on the host device if there is none. Every task calls it, as
-     * often as the others: it is one {@link BarrierTaskContext#allGather}, which takes Spark about
-     * a second, and then the engine's own start.
+     * the resource {@code gpu}, or on the host device if there is none. Every task calls it equally
+     * often: it consists of one {@link BarrierTaskContext#allGather}, which takes Spark about a
+     * second, and the start of the engine.
      *
      * @param context this task's
-     * @param options settings, the same on all tasks. The timeout holds for either step
+     * @param options settings, equal on all tasks. The timeout applies to each of the two steps
      * @return this task's rank
      * @throws CollectiveTimeoutException if the other tasks do not come within the timeout
-     * @throws TaskKilledException if Spark kills the task meanwhile, as it does when another task
-     *     of the stage fails
-     * @throws JcclException if no engine serves tasks where these run; on all of them alike
+     * @throws TaskKilledException if Spark kills the task while it joins, as it does when another
+     *     task of the stage fails
+     * @throws JcclException if there is no engine for tasks at these places; thrown on all of them
      */
     public static Communicator join(BarrierTaskContext context, CommunicatorOptions options) {
         return join(context, AssignedGpu.device(context.resourcesJMap()), options);
     }
 
     /**
-     * Joins the other tasks of the barrier stage, on a device of the caller's choice.
+     * Joins the other tasks of the barrier stage, on a given device.
      *
      * @param context this task's
      * @param device a CUDA device for NCCL, or the host device; of the same kind on all tasks
-     * @param options settings, the same on all tasks
+     * @param options settings, equal on all tasks
      * @return this task's rank
      * @throws CollectiveTimeoutException if the other tasks do not come within the timeout
-     * @throws TaskKilledException if Spark kills the task meanwhile
-     * @throws JcclException if no engine serves tasks where these run; on all of them alike
+     * @throws TaskKilledException if Spark kills the task while it joins
+     * @throws JcclException if there is no engine for tasks at these places; thrown on all of them
      * @see #join(BarrierTaskContext, CommunicatorOptions)
      */
     public static Communicator join(
@@ -84,8 +84,9 @@ public final class SparkCommunicator {
     }
 
     /**
-     * Ends a communicator with a task: closes it when the task completes, and aborts it before if
-     * the task fails or Spark kills it. {@link #join} has done so for what it returns.
+     * Ties a communicator to a task: it is closed when the task completes, and aborted before if
+     * the task fails or Spark kills it. {@link #join} has already done so for the communicator it
+     * returns.
      *
      * @param <C> kind of communicator
      * @param context the task's
@@ -98,14 +99,14 @@ public final class SparkCommunicator {
     }
 
     /**
-     * Runs a function on every partition in one barrier stage, for which Spark has no method in
-     * Java. All partitions need a free slot at the same time.
+     * Runs a function on every partition in one barrier stage. Spark has no Java method for this.
+     * All partitions need a free slot at the same time.
      *
      * @param <T> type of the rows
      * @param <R> type of the results
      * @param rdd the rows, with one partition for each rank
-     * @param body is given its task's context and the rows of its partition
-     * @return what the function returns
+     * @param body receives its task's context and the rows of its partition
+     * @return the results of the function
      */
     public static <T, R> JavaRDD<R> mapPartitions(
             JavaRDD<T> rdd, FlatMapFunction2<BarrierTaskContext, Iterator<T>, R> body) {
@@ -115,7 +116,7 @@ public final class SparkCommunicator {
                 rdd.rdd().barrier().mapPartitions(new BarrierBody<>(body), false, any), any);
     }
 
-    /** What Spark serializes for a task. */
+    /** The object that Spark serializes for a task. */
     private record BarrierBody<T, R>(FlatMapFunction2<BarrierTaskContext, Iterator<T>, R> body)
             implements Function1<scala.collection.Iterator<T>, scala.collection.Iterator<R>>,
                     Serializable {
@@ -131,7 +132,7 @@ public final class SparkCommunicator {
         }
     }
 
-    /** Spark reports what the function threw, checked or not, so it is not wrapped. */
+    /** Not wrapped: Spark reports any exception of the function, checked or not. */
     @SuppressWarnings({"unchecked", "TypeParameterUnusedInFormals"})
     private static <E extends Exception> void rethrow(Exception e) throws E {
         throw (E) e;

@@ -3,20 +3,20 @@ package io.jccl.spark;
 import org.apache.spark.TaskContext;
 import scala.Option;
 
-/** Methods that Spark keeps for itself, but that Java may call. */
+/** Methods that are private to Spark in Scala, but accessible from Java. */
 final class SparkInternals {
     private SparkInternals() {}
 
-    /** Why Spark kills a task. */
+    /** The reason for which Spark kills a task. */
     static String killReason(TaskContext context) {
         Option<String> reason = context.getKillReason();
         return reason.isDefined() ? reason.get() : "it gave no reason";
     }
 
     /**
-     * Ends an {@link org.apache.spark.BarrierTaskContext#allGather} on another thread. It has no
-     * other end of its own than that Spark kills the task, or {@code spark.barrier.sync.timeout},
-     * which is a year.
+     * Ends an {@link org.apache.spark.BarrierTaskContext#allGather} on another thread. Otherwise it
+     * ends only when Spark kills the task, or after {@code spark.barrier.sync.timeout}, which is a
+     * year.
      */
     static void endWaiting(TaskContext context, String reason) {
         context.markInterrupted(reason);

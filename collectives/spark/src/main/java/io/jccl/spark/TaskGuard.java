@@ -8,8 +8,8 @@ import org.apache.spark.util.TaskCompletionListener;
 import org.apache.spark.util.TaskFailureListener;
 
 /**
- * Ends a communicator with its task. Spark kills a task by a mark in its context, which a thread
- * that waits in an operation does not see; so a thread looks at it.
+ * Ends a communicator with its task. Spark kills a task by a flag in its context, which a thread
+ * waiting in an operation does not see; so another thread polls it.
  */
 final class TaskGuard implements TaskFailureListener, TaskCompletionListener {
     private static final long LOOK_MILLIS = 20;
@@ -26,7 +26,7 @@ final class TaskGuard implements TaskFailureListener, TaskCompletionListener {
     }
 
     /**
-     * Begins.
+     * Starts the guard.
      *
      * @param afterwards runs when the communicator is closed
      */
@@ -36,7 +36,7 @@ final class TaskGuard implements TaskFailureListener, TaskCompletionListener {
                 .daemon()
                 .name("jccl-spark-guard-" + context.partitionId())
                 .start(guard::look);
-        // Both are called at once if it is too late already.
+        // Spark calls both immediately if the task has already ended.
         context.addTaskFailureListener(guard);
         context.addTaskCompletionListener(guard);
     }
@@ -78,7 +78,7 @@ final class TaskGuard implements TaskFailureListener, TaskCompletionListener {
         completed.countDown();
         try {
             if (context.isInterrupted()) {
-                // Nobody waits for work of a task that is killed.
+                // The work of a killed task is not waited for.
                 abortAsKilled();
             }
             communicator.close();

@@ -35,7 +35,7 @@ import org.openjdk.jmh.annotations.Warmup;
             "--enable-native-access=ALL-UNNAMED"
         })
 public class AdamBench {
-    /** Parameters: what the second-level cache holds, and what no cache does. */
+    /** Parameters: one size that fits the second-level cache, and one that fits no cache. */
     @Param({"32768", "33554432"})
     public int count;
 
@@ -47,7 +47,7 @@ public class AdamBench {
     @Param({"false", "true"})
     public boolean narrow;
 
-    /** Threads, the calling one included. */
+    /** Threads, including the calling one. */
     @Param({"1", "2"})
     public int threads;
 
@@ -99,7 +99,7 @@ public class AdamBench {
         return checkedStep.run(gradient, target, ++step, 1e-3, 8, 1);
     }
 
-    /** Frees it all. */
+    /** Frees the state. */
     @TearDown
     public void end() {
         workers.close();

@@ -26,7 +26,7 @@ import picocli.CommandLine.Spec;
         mixinStandardHelpOptions = true,
         description = "Times a step of Adam on the CPU as bench/peers/adam_ceiling.c does.")
 final class AdamLoop implements Callable<Integer> {
-    /** Steps until the compiler has done its work: it compiles chunks, of 65536 elements. */
+    /** Steps until the code is compiled, which works on chunks of 65536 elements. */
     private static final int WARM_UP_CHUNKS = 20_000;
 
     private static final int CHUNK = 1 << 16;
@@ -73,7 +73,7 @@ final class AdamLoop implements Callable<Integer> {
                 g.set(i, (double) (i % 999 - 499) * 1e-3);
             }
             Buffer to = target == null ? null : t;
-            // The C program comes compiled; this one gets calls until it is.
+            // The C program is compiled already; this one is called until it is.
             long few = Math.min(count, (long) threads * CHUNK);
             Buffer some = g.slice(0, few);
             Buffer toSome = to == null ? null : to.slice(0, few);

@@ -64,7 +64,7 @@ public class AllReduceBench {
     /**
      * Ends the other rank.
      *
-     * @throws InterruptedException if interrupted meanwhile
+     * @throws InterruptedException if interrupted while waiting
      */
     @TearDown
     public void stop() throws InterruptedException {

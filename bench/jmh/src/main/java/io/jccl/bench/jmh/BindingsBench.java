@@ -20,9 +20,9 @@ import org.openjdk.jmh.annotations.TearDown;
 import org.openjdk.jmh.annotations.Warmup;
 
 /**
- * What a call of NCCL costs, by the nearly empty {@code ncclGetVersion}: through our table, through
- * jextract's method, and through JNI. {@code bench/peers/bindings} builds the JNI twin and runs
- * this.
+ * The cost of a call of NCCL, measured with the nearly empty {@code ncclGetVersion}: through our
+ * table, through jextract's method, and through JNI. {@code bench/peers/bindings} builds the JNI
+ * twin and runs this.
  */
 @State(Scope.Benchmark)
 @BenchmarkMode(Mode.AverageTime)
@@ -32,7 +32,7 @@ import org.openjdk.jmh.annotations.Warmup;
 @Fork(value = 3, jvmArgsAppend = "--enable-native-access=ALL-UNNAMED")
 public class BindingsBench {
     private static final NcclApi NCCL = NativeLibraries.nccl();
-    // Of the global arena: a shared one's would be locked and unlocked by every call.
+    // In the global arena: a shared arena would be acquired and released by every call.
     private static final MemorySegment VERSION = Arena.global().allocate(ValueLayout.JAVA_INT);
 
     /** Makes NCCL's symbols visible to jextract's methods, and to the twin. */

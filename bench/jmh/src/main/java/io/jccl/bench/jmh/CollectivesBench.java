@@ -15,8 +15,8 @@ import org.openjdk.jmh.annotations.TearDown;
 import org.openjdk.jmh.annotations.Warmup;
 
 /**
- * Time of every operation over two ranks, small and middling. Where one rank only gives, as the
- * root of a broadcast, it is the time per operation of a stream of them.
+ * Time of every operation over two ranks, for small and medium sizes. Where one rank only sends,
+ * such as the root of a broadcast, it is the time per operation in a sequence of them.
  */
 @State(Scope.Benchmark)
 @BenchmarkMode(Mode.AverageTime)
@@ -34,7 +34,7 @@ public class CollectivesBench {
     @Param({"8", "65536"})
     public long bytes;
 
-    /** What is measured; JMH fills in every one. */
+    /** The measured operation; JMH sets each value in turn. */
     @Param public Operation operation = Operation.BARRIER;
 
     @SuppressWarnings("NullAway.Init") // set by start()
@@ -55,7 +55,7 @@ public class CollectivesBench {
     /**
      * Ends the other rank.
      *
-     * @throws InterruptedException if interrupted meanwhile
+     * @throws InterruptedException if interrupted while waiting
      */
     @TearDown
     public void stop() throws InterruptedException {

@@ -27,24 +27,24 @@ import picocli.CommandLine.Option;
 import picocli.CommandLine.Spec;
 
 /**
- * {@code jccl ddp-loop}: what a training step takes with gradients averaged in several ways, side
- * by side in one run. One rank more than there are workers is the parameter server. Under {@code
- * jccl run} ranks are its processes, else threads.
+ * {@code jccl ddp-loop}: the time of a training step with gradients averaged in several ways, side
+ * by side in one run. One rank in addition to the workers is the parameter server. Under {@code
+ * jccl run} ranks are its processes, otherwise threads.
  */
 @Command(
         name = "ddp-loop",
         mixinStandardHelpOptions = true,
         description = "Times steps of data-parallel training with a simulated backward.")
 final class DdpLoop implements Callable<Integer> {
-    /** Where backward runs. */
+    /** Where the backward pass runs. */
     enum Compute {
-        /** On the rank's core, as arithmetic that is never idle. */
+        /** On the rank's core, as arithmetic that keeps it busy. */
         CORE,
-        /** Elsewhere, as on a GPU: the core is free for as long. */
+        /** Elsewhere, as on a GPU: the core is idle for that time. */
         AWAY
     }
 
-    /** One way to make a step. */
+    /** One form of a training step. */
     private record Way(
             String name, Runnable step, long bytes, double[] millis, double[] cpuMillis) {}
 
@@ -148,7 +148,7 @@ final class DdpLoop implements Callable<Integer> {
         }
     }
 
-    /** As many on all workers, so that none waits for a slower one. */
+    /** Equally many on all workers, so that none waits for a slower one. */
     private long spins(Communicator group) {
         Stream stream = group.device().defaultStream();
         try (Buffer spins = group.device().allocate(DataType.INT64, 1)) {
@@ -190,7 +190,7 @@ final class DdpLoop implements Callable<Integer> {
         for (int l = 0; l < layers; l++) {
             Buffer g = made.gradient(l);
             for (long i = 0; i < g.count(); i++) {
-                // Of full rank and never the same twice, so that no form has it easy.
+                // Of full rank and different every time, so that no form is favoured.
                 g.set(i, ((i * 2654435761L + l * 40503L) % 2001 - 1000) * 1e-6);
             }
         }
@@ -234,7 +234,7 @@ final class DdpLoop implements Callable<Integer> {
         server.push();
     }
 
-    /** Ways take turns, so that what else the machine does meets all of them alike. */
+    /** The forms take turns, so that other load on the machine affects all of them equally. */
     private void measure(Communicator group, List<Way> ways) {
         Stream stream = group.device().defaultStream();
         for (int i = -warmUp; i < steps; i++) {
@@ -255,7 +255,10 @@ final class DdpLoop implements Callable<Integer> {
         }
     }
 
-    /** Of all threads of this process; it counts in steps of 10 ms, so only many steps tell. */
+    /**
+     * Processor time of all threads of this process, in units of 10 ms: only many steps give a
+     * usable figure.
+     */
     private static double cpuMillis() {
         return ProcessHandle.current()
                 .info()

@@ -25,9 +25,9 @@ import org.openjdk.jmh.annotations.TearDown;
 import org.openjdk.jmh.annotations.Warmup;
 
 /**
- * What {@link Communicator#allReduce} adds to {@code ncclAllReduce}. Meant for a libnccl whose
- * collectives return at once, such as the fake with {@code JCCL_FAKE_NOOP=1}; with the real one and
- * a GPU it shows the whole cost of an enqueue on one rank.
+ * The time that {@link Communicator#allReduce} adds to {@code ncclAllReduce}. Meant for a libnccl
+ * whose collectives return at once, such as the fake with {@code JCCL_FAKE_NOOP=1}; with the real
+ * one and a GPU it shows the whole cost of an enqueue on one rank.
  */
 @State(Scope.Thread)
 @BenchmarkMode(Mode.AverageTime)
@@ -53,7 +53,7 @@ public class EnqueueBench {
     private long recvAt;
     private long handle;
 
-    /** Makes a communicator of one rank. */
+    /** Creates a communicator of one rank. */
     @Setup
     public void start() {
         comm = Communicator.local(List.of(Cuda.device(0)), CommunicatorOptions.DEFAULT).getFirst();
@@ -66,7 +66,8 @@ public class EnqueueBench {
     }
 
     /**
-     * The bare call. Its communicator is none, so it fits a libnccl that returns at once alone.
+     * The bare call. It passes no valid communicator, so it works only with a libnccl that returns
+     * at once.
      *
      * @return ncclSuccess
      */
@@ -76,13 +77,13 @@ public class EnqueueBench {
                 sendAt, recvAt, COUNT, nccl_h.ncclFloat32(), nccl_h.ncclSum(), 0, handle);
     }
 
-    /** Through the communicator: checks, order, what the watchdog needs. */
+    /** Through the communicator: argument checks, ordering, and the watchdog's records. */
     @Benchmark
     public void communicator() {
         comm.allReduce(send, recv, ReduceOp.SUM, stream);
     }
 
-    /** Gives everything back. */
+    /** Closes everything. */
     @TearDown
     public void stop() {
         comm.close();

@@ -22,16 +22,16 @@ import picocli.CommandLine.Option;
 import picocli.CommandLine.Spec;
 
 /**
- * {@code jccl expert-loop}: tokens to experts and back, and in turn with it two plain allToAll of
- * the same bytes, so that both see the same machine. Medians, and the fastest of each, from which
- * tokens/s follow. The figures of docs/parallel-experts.md.
+ * {@code jccl expert-loop}: tokens to experts and back, alternating with two plain allToAll of the
+ * same bytes, so that both meet the same load. Prints the median and the fastest of each, and
+ * tokens/s. The figures of docs/parallel-experts.md.
  */
 @Command(
         name = "expert-loop",
         mixinStandardHelpOptions = true,
         description = "Times dispatch and combine of a mixture of experts against allToAll.")
 final class ExpertLoop implements Callable<Integer> {
-    /** Until the compilers are done with the loops over rows. */
+    /** Iterations until the loops over rows are compiled. */
     private static final int WARM_UP = 8;
 
     @Option(names = "-g", paramLabel = "N", description = "ranks as threads, else processes")

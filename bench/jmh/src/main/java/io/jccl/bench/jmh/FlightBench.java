@@ -20,8 +20,8 @@ import org.openjdk.jmh.annotations.TearDown;
 import org.openjdk.jmh.annotations.Warmup;
 
 /**
- * What the flight recorder costs: the same operation of one rank on the host, which waits for
- * nobody, without the ring, with it, and with a recording of collectives under way.
+ * The cost of the flight recorder: the same operation of one rank on the host, which waits for no
+ * other rank, without the ring, with it, and during a JFR recording of collectives.
  */
 @BenchmarkMode(Mode.AverageTime)
 @OutputTimeUnit(TimeUnit.NANOSECONDS)
@@ -40,7 +40,7 @@ public class FlightBench {
         private Stream stream;
         private Buffer buffer;
 
-        /** Makes it. */
+        /** Creates the rank. */
         @Setup
         public void start() {
             comm = Communicator.local(1).getFirst();
@@ -52,7 +52,7 @@ public class FlightBench {
             comm.allReduce(buffer, ReduceOp.SUM, stream);
         }
 
-        /** Gives everything back. */
+        /** Closes everything. */
         @TearDown
         public void stop() {
             comm.close();
@@ -60,12 +60,12 @@ public class FlightBench {
         }
     }
 
-    /** A recording that wants collectives and nothing else, and keeps the last 16 MiB. */
+    /** A recording of collectives only, which keeps the last 16 MiB. */
     @State(Scope.Benchmark)
     public static class Recorded {
         private Recording recording;
 
-        /** Starts it. */
+        /** Starts the recording. */
         @Setup
         public void start() {
             recording = new Recording();
@@ -74,7 +74,7 @@ public class FlightBench {
             recording.start();
         }
 
-        /** Drops it. */
+        /** Discards the recording. */
         @TearDown
         public void stop() {
             recording.close();
@@ -95,7 +95,7 @@ public class FlightBench {
     }
 
     /**
-     * As it always is.
+     * The default: the ring without a recording.
      *
      * @param rank the rank
      */
@@ -122,7 +122,7 @@ public class FlightBench {
     }
 
     /**
-     * What reading the clock costs here, for comparison.
+     * The cost of reading the clock, for comparison.
      *
      * @return nanoseconds
      */

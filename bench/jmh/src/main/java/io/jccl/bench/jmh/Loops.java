@@ -8,9 +8,12 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.function.Supplier;
 
-/** Measurements that {@code bench/peers} and the documentation start: {@code jccl peer-loop}. */
+/**
+ * Measurements that {@code bench/peers} and the documentation start, such as {@code jccl
+ * peer-loop}.
+ */
 public final class Loops {
-    /** What makes each, by the word that the launcher knows as well. */
+    /** The factory of each, by the name that the launcher uses. */
     static final Map<String, Supplier<Object>> ALL =
             new TreeMap<>(
                     Map.of(

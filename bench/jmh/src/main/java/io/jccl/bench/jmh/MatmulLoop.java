@@ -32,12 +32,12 @@ import picocli.CommandLine.Spec;
 final class MatmulLoop implements Callable<Integer> {
     private static final Pattern SHAPE = Pattern.compile("(\\d{1,6})x(\\d{1,6})x(\\d{1,6})(t?)");
 
-    /** Multiplications that a sample has at least, or elements of b that it reads. */
+    /** Least multiplications in a sample, or elements of b that it reads. */
     private static final double MULTIPLICATIONS = 1e9;
 
     private static final double ELEMENTS = 1e8;
 
-    /** Products until the compiler is done, however short they are. */
+    /** Products until the code is compiled, however short they are. */
     private static final int WARM_UP = 3000;
 
     @Option(

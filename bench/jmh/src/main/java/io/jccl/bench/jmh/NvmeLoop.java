@@ -25,7 +25,7 @@ import picocli.CommandLine.Spec;
 
 /**
  * {@code jccl nvme-loop}: writes a region of the NVMe tier, commits and reads it, for each depth.
- * Used by {@code bench/peers/nvme}, which lets dd and fio do the same to the same file.
+ * Used by {@code bench/peers/nvme}, which runs dd and fio on the same file.
  */
 @Command(
         name = "nvme-loop",
@@ -97,7 +97,7 @@ final class NvmeLoop implements Callable<Integer> {
         return 0;
     }
 
-    /** Seconds for all of the region, through the slots in turn. */
+    /** Seconds for the whole region, which passes through the slots in turn. */
     private double pass(NvmeStore store, Region region, Buffer[] slots, boolean write) {
         IoTicket[] tickets = new IoTicket[SLOTS];
         long began = System.nanoTime();

@@ -104,7 +104,7 @@ public enum Operation {
                 Blocks k = Blocks.symmetric(c, s);
                 return () -> c.allToAllv(s, k.counts, k.displs, r, k.counts, k.displs, t);
             }),
-    /** There and back: rank 0 sends first. The other ranks in pairs alike. */
+    /** Ping-pong: rank 0 sends first. The other ranks form pairs in the same way. */
     SEND_RECV(
             false,
             (c, s, r, t) -> {
@@ -145,7 +145,7 @@ public enum Operation {
      * An operation with its buffers.
      *
      * @param body runs it once
-     * @param buffers what it works on
+     * @param buffers its buffers
      */
     public record Prepared(Runnable body, List<Buffer> buffers) implements AutoCloseable {
         @Override
@@ -154,7 +154,7 @@ public enum Operation {
         }
     }
 
-    /** Blocks of unequal counts, one behind the other. */
+    /** Consecutive blocks of unequal counts. */
     private record Blocks(long[] counts, long[] displs) {
         /** Rank 0's block is larger by half of what each other gets, where that is possible. */
         static Blocks of(Communicator c, Buffer all) {

@@ -20,7 +20,7 @@ import org.openjdk.jmh.annotations.State;
 import org.openjdk.jmh.annotations.TearDown;
 import org.openjdk.jmh.annotations.Warmup;
 
-/** Taking memory out of a pool and giving it back, among a thousand blocks that stay out. */
+/** Allocating from a pool and freeing, while a thousand other blocks stay allocated. */
 @State(Scope.Thread)
 @BenchmarkMode(Mode.AverageTime)
 @OutputTimeUnit(TimeUnit.NANOSECONDS)
@@ -36,7 +36,7 @@ public class PoolBench {
     private final long[] sizes = new long[SIZES];
     private int next;
 
-    /** Makes a pool with holes of many sizes. */
+    /** Creates a pool with holes of many sizes. */
     @Setup
     public void start() {
         pool = BufferPool.pinned(Device.host(), new Budgets(Map.of()), PoolOptions.DEFAULT);
@@ -80,7 +80,7 @@ public class PoolBench {
         }
     }
 
-    /** Gives everything back. */
+    /** Closes the pool. */
     @TearDown
     public void stop() {
         pool.close();

@@ -26,7 +26,7 @@ import org.openjdk.jmh.annotations.Setup;
 import org.openjdk.jmh.annotations.State;
 import org.openjdk.jmh.annotations.Warmup;
 
-/** Time to read a dump, to plan for it, and to play a plan for 100,000 ranks. */
+/** Time to parse a dump, to plan for it, and to simulate a plan for 100,000 ranks. */
 @State(Scope.Benchmark)
 @BenchmarkMode(Mode.AverageTime)
 @OutputTimeUnit(TimeUnit.MICROSECONDS)
@@ -50,7 +50,7 @@ public class TopologyBench {
         CLUSTER_1024
     }
 
-    /** What is read and planned for. */
+    /** The machine that is parsed and planned for. */
     @Param({"MESH_8", "NVL72", "CLUSTER_1024"})
     public Machine machine = Machine.MESH_8;
 
@@ -63,7 +63,7 @@ public class TopologyBench {
     @SuppressWarnings("NullAway.Init") // set by start()
     private ReadOptions options;
 
-    /** Makes the dump. */
+    /** Creates the dump. */
     @Setup
     public void start() {
         options = ReadOptions.DEFAULT.withGpuModel(machine == Machine.MESH_8 ? "V100" : "B200");
@@ -77,7 +77,7 @@ public class TopologyBench {
     }
 
     /**
-     * Reads the dump.
+     * Parses the dump.
      *
      * @return the graph
      */
@@ -87,7 +87,7 @@ public class TopologyBench {
     }
 
     /**
-     * Plans on a graph that was read before.
+     * Plans on a graph that is already parsed.
      *
      * @return the plan
      */
@@ -97,7 +97,7 @@ public class TopologyBench {
     }
 
     /**
-     * Reads and plans: nothing is kept from the time before.
+     * Parses and plans: nothing is kept from the previous iteration.
      *
      * @return the plan
      */
@@ -112,7 +112,7 @@ public class TopologyBench {
         @SuppressWarnings("NullAway.Init") // set by start()
         private ClusterPlan plan;
 
-        /** Makes the plan. */
+        /** Creates the plan. */
         @Setup
         public void start() {
             Topology t =
@@ -127,10 +127,10 @@ public class TopologyBench {
     }
 
     /**
-     * Plays the plan; does not depend on {@code machine}.
+     * Simulates the plan; does not depend on {@code machine}.
      *
-     * @param large what to play
-     * @return what came out
+     * @param large the plan to simulate
+     * @return the result
      */
     @Benchmark
     public Simulation simulate100k(Large large) {
