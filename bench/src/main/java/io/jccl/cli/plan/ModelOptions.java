@@ -1,9 +1,13 @@
 package io.jccl.cli.plan;
 
 import io.jccl.cli.shell.Amounts;
+import io.jccl.offload.memplan.Attention;
+import io.jccl.offload.memplan.FeedForward;
 import io.jccl.offload.memplan.Model;
+import io.jccl.offload.memplan.Norms;
 import io.jccl.offload.memplan.Presets;
 import io.jccl.offload.memplan.ScalingRule;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
@@ -11,7 +15,7 @@ import picocli.CommandLine;
 import picocli.CommandLine.Option;
 import picocli.CommandLine.ParameterException;
 
-/** The options that specify a model: by name, by number of parameters, or by shape. */
+/** The options that specify a model: by name, by file, by number of parameters, or by shape. */
 final class ModelOptions {
     @Option(
             names = "--model",
@@ -20,10 +24,18 @@ final class ModelOptions {
     private @Nullable String model;
 
     @Option(
+            names = "--config",
+            paramLabel = "<file>",
+            description = "Or the config.json beside a checkpoint of Hugging Face.")
+    private @Nullable Path config;
+
+    @Option(
             names = "--params",
             paramLabel = "<count>",
             converter = Amounts.Count.class,
-            description = "Or its number of parameters, such as 1.3B, with a shape like GPT-3's.")
+            description =
+                    "Or its number of parameters, such as 1.3B, with a shape like GPT-3's, or beside"
+                            + " its shape.")
     private @Nullable Long parameters;
 
     @Option(
@@ -42,10 +54,25 @@ final class ModelOptions {
     private @Nullable Integer heads;
 
     @Option(
+            names = "--kv-heads",
+            paramLabel = "<count>",
+            description = "Key and value heads (default: as many as heads).")
+    private @Nullable Integer groups;
+
+    @Option(
             names = "--ffn",
             paramLabel = "<factor>",
             description = "Width of the MLP divided by the hidden size (default: 4).")
     private @Nullable Double ffn;
+
+    @Option(names = "--gated", description = "The MLP has a gate: three matrices, as in Llama.")
+    private boolean gated;
+
+    @Option(
+            names = "--rotary",
+            description =
+                    "Positions without parameters; RMSNorm, no biases and no dropout, as in Llama.")
+    private boolean rotary;
 
     @Option(names = "--untied", description = "The output matrix is not tied to the embedding.")
     private boolean untied;
@@ -62,9 +89,9 @@ final class ModelOptions {
             description = "Tokens per sample (default: the model's, or 2048).")
     private @Nullable Integer sequence;
 
-    /** Name of a known model; empty if the model was given in another way. */
+    /** Name of a known model, or its file; empty if the model was given in another way. */
     String name() {
-        return model == null ? "" : model;
+        return model != null ? model : config != null ? config.toString() : "";
     }
 
     /**
@@ -77,14 +104,21 @@ final class ModelOptions {
         if (model != null) {
             ways.add("--model " + model);
         }
-        if (parameters != null) {
-            ways.add("--params " + Amounts.parameters(parameters));
+        if (config != null) {
+            ways.add("--config " + config);
         }
-        if (layers != null || hidden != null || heads != null) {
+        boolean shape = layers != null || hidden != null || heads != null || groups != null;
+        if (shape) {
             ways.add(
                     layers != null
                             ? "--layers " + layers
-                            : hidden != null ? "--hidden " + hidden : "--heads " + heads);
+                            : hidden != null
+                                    ? "--hidden " + hidden
+                                    : heads != null ? "--heads " + heads : "--kv-heads " + groups);
+        }
+        // Beside a shape it is the exact size of that.
+        if (parameters != null && (ways.isEmpty() || !shape)) {
+            ways.add("--params " + Amounts.parameters(parameters));
         }
         if (ways.size() > 1) {
             throw new ParameterException(
@@ -92,44 +126,46 @@ final class ModelOptions {
                     ways.get(0)
                             + " and "
                             + ways.get(1)
-                            + " both say which model; give one of --model, --params, or --layers and"
-                            + " --hidden");
+                            + " both specify the model; give one of --model, --config, --params, or"
+                            + " --layers and --hidden");
         }
-        if (model != null) {
-            if (ffn != null || untied) {
+        if (model != null || config != null) {
+            Model known = model != null ? Presets.of(model) : ConfigFile.read(config);
+            String unfit =
+                    untied
+                            ? "--untied"
+                            : ffn != null
+                                    ? "--ffn"
+                                    : gated ? "--gated" : rotary ? "--rotary" : null;
+            if (unfit != null) {
                 throw new ParameterException(
                         line,
-                        "--model "
-                                + model
-                                + " already says "
-                                + (untied ? "whether embeddings are tied" : "how wide the MLP is")
+                        ways.getFirst()
+                                + " already specifies "
+                                + (untied
+                                        ? "whether embeddings are tied"
+                                        : rotary && unfit.equals("--rotary")
+                                                ? "the positions"
+                                                : "the MLP")
                                 + "; leave out "
-                                + (untied ? "--untied" : "--ffn")
+                                + unfit
                                 + ", or give the shape with --layers and --hidden");
             }
-            Model known = Presets.of(model);
-            return Model.of(
-                    known.layers(),
-                    known.hidden(),
-                    known.heads(),
+            return known.with(
                     vocabulary == null ? known.vocabulary() : vocabulary,
-                    sequence == null ? known.sequence() : sequence,
-                    known.ffn(),
-                    known.tied());
+                    sequence == null ? known.sequence() : sequence);
         }
         int v = vocabulary == null ? Model.GPT_VOCABULARY : vocabulary;
         int s = sequence == null ? Model.GPT_SEQUENCE : sequence;
-        double f = ffn == null ? Model.GPT_FFN : ffn;
         if (ways.isEmpty() && !optional) {
             throw new ParameterException(
                     line,
-                    "no model is given, expected --model with a name such as gpt3-175b, --params with"
-                            + " a number such as 1.3B, or --layers and --hidden; or --search for the"
-                            + " largest one");
+                    "no model is given, expected --model with a name such as gpt3-175b, --config with"
+                            + " a model's config.json, --params with a number such as 1.3B, or"
+                            + " --layers and --hidden; or --search for the largest one");
         }
-        if (layers == null && hidden == null && heads == null) {
-            // Checked here, since a rule accepts any number.
-            Model unit = Model.of(96, 12_288, 96, v, s, f, !untied);
+        if (!shape) {
+            Model unit = shaped(96, 12_288, 96, 96, v, s);
             ScalingRule rule = ScalingRule.like(unit);
             return parameters == null ? unit : rule.model(parameters);
         }
@@ -142,6 +178,24 @@ final class ModelOptions {
                             + "; a shape takes both --layers and --hidden");
         }
         int a = heads == null ? Math.max(1, Math.round(hidden / 128f)) : heads;
-        return Model.of(layers, hidden, a, v, s, f, !untied);
+        Model found = shaped(layers, hidden, a, groups == null ? a : groups, v, s);
+        return parameters == null ? found : found.withParameters(parameters);
+    }
+
+    private Model shaped(int l, int h, int a, int kv, int v, int s) {
+        Attention.Grouped gpt = Attention.Grouped.gpt(a, h);
+        double factor = ffn == null ? Model.GPT_FFN : ffn;
+        return Model.of(
+                l,
+                h,
+                v,
+                s,
+                new Attention.Grouped(a, kv, gpt.headSize(), !rotary, !rotary, false),
+                new FeedForward(factor * h, gated, !rotary),
+                null,
+                rotary ? Norms.LLAMA : Norms.GPT,
+                !rotary,
+                !untied,
+                !rotary);
     }
 }

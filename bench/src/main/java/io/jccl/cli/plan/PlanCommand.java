@@ -3,6 +3,7 @@ package io.jccl.cli.plan;
 import io.jccl.cli.shell.Amounts;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Version;
+import io.jccl.offload.memplan.AttentionKernel;
 import io.jccl.offload.memplan.Batch;
 import io.jccl.offload.memplan.Job;
 import io.jccl.offload.memplan.Machine;
@@ -14,6 +15,7 @@ import io.jccl.offload.memplan.Plan;
 import io.jccl.offload.memplan.Precision;
 import io.jccl.offload.memplan.ScalingRule;
 import io.jccl.offload.memplan.Techniques;
+import io.jccl.offload.memplan.TrainingSystem;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.util.List;
@@ -83,6 +85,28 @@ public final class PlanCommand implements Callable<Integer> {
             converter = OptimizerOf.class,
             description = "adam, adamw, sgd-momentum or sgd (default: adam).")
     private OptimizerKind optimizer = OptimizerKind.ADAM;
+
+    @Option(
+            names = "--attention",
+            paramLabel = "<how>",
+            converter = KernelOf.class,
+            description =
+                    "math, which keeps the scores, or flash (default: math for models with dropout,"
+                            + " flash for the others).")
+    private @Nullable AttentionKernel kernel;
+
+    @Option(
+            names = "--system",
+            paramLabel = "<name>",
+            converter = SystemOf.class,
+            description =
+                    "Whose code trains the model: jccl, deepspeed, fsdp or megatron (default: jccl).")
+    private TrainingSystem system = TrainingSystem.JCCL;
+
+    @Option(
+            names = "--fp32-gradients",
+            description = "Gradients are accumulated in float32, whatever the precision.")
+    private boolean wideGradients;
 
     @Option(
             names = {"-g", "--gpus"},
@@ -252,8 +276,9 @@ public final class PlanCommand implements Callable<Integer> {
     }
 
     private Job job(CommandLine line) {
+        Model of = model.model(line, search);
         return new Job(
-                model.model(line, search),
+                of,
                 new Batch(micro, accumulation),
                 precision,
                 optimizer,
@@ -265,7 +290,9 @@ public final class PlanCommand implements Callable<Integer> {
                         fragmentation,
                         Overheads.FILE_SYSTEM_WASTE,
                         nvmeCopies,
-                        prefetch));
+                        prefetch),
+                system.withGradient(wideGradients ? 4 : system.gradient()),
+                kernel == null ? AttentionKernel.of(of) : kernel);
     }
 
     private CommandLine commandLine() {
@@ -273,6 +300,30 @@ public final class PlanCommand implements Callable<Integer> {
             throw new IllegalStateException("not run by picocli");
         }
         return spec.commandLine();
+    }
+
+    /** An attention by its name. */
+    static final class KernelOf implements ITypeConverter<AttentionKernel> {
+        @Override
+        public AttentionKernel convert(String value) {
+            try {
+                return AttentionKernel.of(value);
+            } catch (IllegalArgumentException e) {
+                throw new TypeConversionException(e.getMessage());
+            }
+        }
+    }
+
+    /** A system by its name. */
+    static final class SystemOf implements ITypeConverter<TrainingSystem> {
+        @Override
+        public TrainingSystem convert(String value) {
+            try {
+                return TrainingSystem.of(value);
+            } catch (IllegalArgumentException e) {
+                throw new TypeConversionException(e.getMessage());
+            }
+        }
     }
 
     /** A precision by its name. */

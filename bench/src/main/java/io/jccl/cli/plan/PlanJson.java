@@ -8,6 +8,8 @@ import com.fasterxml.jackson.databind.node.JsonNodeFactory;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.jccl.cli.shell.Version;
 import io.jccl.offload.Tier;
+import io.jccl.offload.memplan.Attention;
+import io.jccl.offload.memplan.Experts;
 import io.jccl.offload.memplan.Formula;
 import io.jccl.offload.memplan.Job;
 import io.jccl.offload.memplan.Machine;
@@ -80,6 +82,8 @@ final class PlanJson {
         root.put("accumulation", job.batch().accumulation());
         root.put("precision", job.precision().label());
         root.put("optimizer", job.optimizer().label());
+        root.put("system", job.system().name());
+        root.put("attention", job.kernel().label());
         Machine m = job.machine();
         ObjectNode machine = root.putObject("machine");
         machine.put("gpus", m.gpus());
@@ -100,10 +104,19 @@ final class PlanJson {
         node.put("layers", m.layers());
         node.put("hidden", m.hidden());
         node.put("heads", m.heads());
+        if (m.attention() instanceof Attention.Grouped g) {
+            node.put("kv_heads", g.groups());
+        }
         node.put("vocabulary", m.vocabulary());
         node.put("sequence", m.sequence());
         node.put("ffn", m.ffn());
         node.put("tied", m.tied());
+        node.put("active_parameters", Math.round(m.activeParameters()));
+        Experts experts = m.experts();
+        if (experts != null) {
+            node.put("experts", experts.count());
+            node.put("experts_per_token", experts.active());
+        }
         return node;
     }
 
@@ -118,7 +131,11 @@ final class PlanJson {
         node.put("recomputation", t.recomputation().label());
         node.put("pieces", t.pieces());
         node.put("tensor", t.tensor());
+        node.put("sequence_parallel", t.split().sequenceParallel());
         node.put("pipeline", t.pipeline());
+        node.put("chunks", t.split().chunks());
+        node.put("context", t.split().context());
+        node.put("expert", t.split().expert());
         return node;
     }
 

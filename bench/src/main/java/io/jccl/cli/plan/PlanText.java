@@ -3,7 +3,9 @@ package io.jccl.cli.plan;
 import io.jccl.cli.shell.Amounts;
 import io.jccl.cli.shell.Version;
 import io.jccl.offload.Tier;
+import io.jccl.offload.memplan.Attention;
 import io.jccl.offload.memplan.Compute;
+import io.jccl.offload.memplan.Experts;
 import io.jccl.offload.memplan.Formula;
 import io.jccl.offload.memplan.Job;
 import io.jccl.offload.memplan.Machine;
@@ -116,13 +118,38 @@ final class PlanText {
                         + " parameters, "
                         + shape(m)
                         + ", "
-                        + m.heads()
-                        + " heads, vocabulary "
+                        + attention(m)
+                        + ", vocabulary "
                         + m.vocabulary()
                         + ", sequence "
                         + m.sequence());
+        Experts experts = m.experts();
+        if (experts != null) {
+            label(
+                    "experts",
+                    experts.count()
+                            + " in "
+                            + (m.layers() - experts.dense())
+                            + " layers, "
+                            + experts.active()
+                            + (experts.shared() > 0 ? " and the shared ones" : "")
+                            + " for each token; "
+                            + Amounts.parameters(Math.round(m.activeParameters()))
+                            + " parameters take part");
+        }
+        label("attention", job.kernel().label());
         machine(job);
         batch(job);
+    }
+
+    private static String attention(Model m) {
+        return switch (m.attention()) {
+            case Attention.Grouped g ->
+                    g.groups() == g.heads()
+                            ? g.heads() + " heads"
+                            : g.heads() + " heads in " + g.groups() + " groups";
+            case Attention.Latent l -> l.heads() + " heads of latent attention";
+        };
     }
 
     private static String shape(Model m) {
@@ -150,23 +177,21 @@ final class PlanText {
                         + job.batch().micro()
                         + ", accumulation "
                         + job.batch().accumulation());
-        int bytes =
-                job.precision().parameter()
-                        + job.precision().gradient()
-                        + job.optimizer().bytes(job.precision());
+        int bytes = job.stateBytes(false);
+        int offloaded = job.stateBytes(true);
         label(
                 "precision",
                 job.precision()
                         + " with "
                         + job.optimizer()
-                        + ": "
+                        + ", as "
+                        + job.system()
+                        + " has it: "
                         + bytes
                         + " bytes of state a parameter"
-                        + (job.precision().offloadedGradient() == 0
+                        + (offloaded == bytes
                                 ? ""
-                                : ", "
-                                        + (bytes + job.precision().offloadedGradient())
-                                        + " if the optimizer is offloaded"));
+                                : ", " + offloaded + " if the optimizer is offloaded"));
     }
 
     private void tiers(Plan plan) {

@@ -2,6 +2,7 @@ package io.jccl.cli.plan;
 
 import io.jccl.offload.Tier;
 import io.jccl.offload.memplan.Machine;
+import io.jccl.offload.memplan.ModelParallel;
 import io.jccl.offload.memplan.Recomputation;
 import io.jccl.offload.memplan.Techniques;
 import java.util.List;
@@ -87,6 +88,29 @@ final class TechniqueOptions {
             description = "Pipeline-parallel degree (default: 1).")
     private @Nullable Integer pipeline;
 
+    @Option(
+            names = "--whole-sequences",
+            description = "Tensor parallelism without sequence parallelism.")
+    private boolean wholeSequences;
+
+    @Option(
+            names = "--chunks",
+            paramLabel = "<count>",
+            description = "Parts of a pipeline stage that take turns (default: 1).")
+    private @Nullable Integer chunks;
+
+    @Option(
+            names = "--cp",
+            paramLabel = "<ways>",
+            description = "Context-parallel degree (default: 1).")
+    private @Nullable Integer context;
+
+    @Option(
+            names = "--ep",
+            paramLabel = "<ways>",
+            description = "Expert-parallel degree (default: 1).")
+    private @Nullable Integer expert;
+
     /** Throws if an option is given although a search chooses the techniques. */
     void refuse(CommandLine line, String search) {
         List<String> given =
@@ -99,7 +123,11 @@ final class TechniqueOptions {
                                                         "--recompute",
                                                         "--pieces",
                                                         "--tp",
-                                                        "--pp")
+                                                        "--pp",
+                                                        "--cp",
+                                                        "--ep",
+                                                        "--chunks",
+                                                        "--whole-sequences")
                                                 .contains(n))
                         .toList();
         if (!given.isEmpty()) {
@@ -142,8 +170,13 @@ final class TechniqueOptions {
                 forActivations,
                 recomputation == null ? Recomputation.NONE : recomputation,
                 pieces == null ? 1 : pieces,
-                tensor == null ? 1 : tensor,
-                pipeline == null ? 1 : pipeline);
+                new ModelParallel(
+                        tensor == null ? 1 : tensor,
+                        !wholeSequences,
+                        pipeline == null ? 1 : pipeline,
+                        chunks == null ? 1 : chunks,
+                        context == null ? 1 : context,
+                        expert == null ? 1 : expert));
     }
 
     /** A tier by its name on the command line. */

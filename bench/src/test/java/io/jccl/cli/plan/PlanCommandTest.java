@@ -15,9 +15,12 @@ import io.jccl.offload.memplan.Presets;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.io.StringWriter;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
@@ -27,7 +30,8 @@ import picocli.CommandLine.TypeConversionException;
 class PlanCommandTest {
     /** The machine of the project's notes. */
     private static final String EIGHT =
-            " -g 8 --device-memory 16G --host-memory 330GB --context 1024 --precision fp16";
+            " -g 8 --device-memory 16G --host-memory 330GB --context 1024 --precision fp16"
+                    + " --system deepspeed";
 
     private final StringWriter out = new StringWriter();
     private final StringWriter err = new StringWriter();
@@ -185,7 +189,7 @@ class PlanCommandTest {
         for (Formula f : Formula.values()) {
             assertTrue(out.toString().contains("source: " + f.source()), f::name);
         }
-        assertTrue(out.toString().contains("here: 174615822336 parameters"), out::toString);
+        assertTrue(out.toString().contains("here: 174615846912 parameters"), out::toString);
     }
 
     @Test
@@ -202,10 +206,135 @@ class PlanCommandTest {
         assertEquals(16, shape.at("/model/heads").asInt());
         double h = 2048;
         assertEquals(
-                24 * (10 * h * h + 12 * h) + (2 * 50_257 + 1024) * h,
+                24 * (10 * h * h + 12 * h) + (2 * 50_257 + 1024) * h + 2 * h,
                 shape.at("/model/parameters").asDouble());
         assertFalse(shape.at("/model/tied").asBoolean());
         assertEquals(1024, json("--model llama-7b --context 1024").at("/model/sequence").asInt());
+    }
+
+    /** Beside a shape, the number of parameters is that of the shape. */
+    @Test
+    void aShapeOfAnExactSize() throws IOException {
+        JsonNode shape =
+                json(
+                        "--layers 80 --hidden 8192 --heads 64 --kv-heads 8 --ffn 3.5 --gated --rotary"
+                                + " --untied --vocab 32000 --context 4096 --params 68.976648192B");
+        assertEquals(80, shape.at("/model/layers").asInt());
+        assertEquals(8, shape.at("/model/kv_heads").asInt());
+        assertEquals(68_976_648_192L, shape.at("/model/parameters").asLong());
+        assertEquals(
+                68_976_648_192L,
+                json(
+                                "--layers 80 --hidden 8192 --heads 64 --kv-heads 8 --ffn 3.5 --gated"
+                                        + " --rotary --untied --vocab 32000")
+                        .at("/model/parameters")
+                        .asLong());
+    }
+
+    /** Files with the fields of the checkpoints that the presets name. */
+    @ParameterizedTest
+    @CsvSource(
+            delimiter = '|',
+            value = {
+                "gpt2-124m | model_type:gpt2 n_layer:12 n_embd:768 n_head:12 vocab_size:50257"
+                        + " n_positions:1024 n_inner:null",
+                "gpt-neox-20b | model_type:gpt_neox num_hidden_layers:44 hidden_size:6144"
+                        + " num_attention_heads:64 vocab_size:50432 intermediate_size:24576"
+                        + " tie_word_embeddings:false",
+                "bloom-176b | model_type:bloom n_layer:70 n_embed:14336 n_head:112"
+                        + " vocab_size:250880",
+                "llama3-8b | model_type:llama num_hidden_layers:32 hidden_size:4096"
+                        + " num_attention_heads:32 num_key_value_heads:8 intermediate_size:14336"
+                        + " vocab_size:128256 max_position_embeddings:8192",
+                "mistral-7b | model_type:mistral num_hidden_layers:32 hidden_size:4096"
+                        + " num_attention_heads:32 num_key_value_heads:8 intermediate_size:14336"
+                        + " vocab_size:32000 max_position_embeddings:32768",
+                "mixtral-8x7b | model_type:mixtral num_hidden_layers:32 hidden_size:4096"
+                        + " num_attention_heads:32 num_key_value_heads:8 intermediate_size:14336"
+                        + " vocab_size:32000 max_position_embeddings:32768 num_local_experts:8"
+                        + " num_experts_per_tok:2",
+                "qwen2.5-0.5b | model_type:qwen2 num_hidden_layers:24 hidden_size:896"
+                        + " num_attention_heads:14 num_key_value_heads:2 intermediate_size:4864"
+                        + " vocab_size:151936 max_position_embeddings:32768"
+                        + " tie_word_embeddings:true",
+                "qwen3-8b | model_type:qwen3 num_hidden_layers:36 hidden_size:4096"
+                        + " num_attention_heads:32 num_key_value_heads:8 head_dim:128"
+                        + " intermediate_size:12288 vocab_size:151936"
+                        + " max_position_embeddings:40960",
+                "qwen3-30b-a3b | model_type:qwen3_moe num_hidden_layers:48 hidden_size:2048"
+                        + " num_attention_heads:32 num_key_value_heads:4 head_dim:128"
+                        + " intermediate_size:6144 moe_intermediate_size:768 num_experts:128"
+                        + " num_experts_per_tok:8 decoder_sparse_step:1 vocab_size:151936"
+                        + " max_position_embeddings:40960",
+                "deepseek-v2-lite | model_type:deepseek_v2 num_hidden_layers:27 hidden_size:2048"
+                        + " num_attention_heads:16 q_lora_rank:null kv_lora_rank:512"
+                        + " qk_nope_head_dim:128 qk_rope_head_dim:64 v_head_dim:128"
+                        + " intermediate_size:10944 moe_intermediate_size:1408"
+                        + " n_routed_experts:64 n_shared_experts:2 num_experts_per_tok:6"
+                        + " first_k_dense_replace:1 vocab_size:102400"
+                        + " max_position_embeddings:163840",
+                "deepseek-v3 | model_type:deepseek_v3 num_hidden_layers:61 hidden_size:7168"
+                        + " num_attention_heads:128 q_lora_rank:1536 kv_lora_rank:512"
+                        + " qk_nope_head_dim:128 qk_rope_head_dim:64 v_head_dim:128"
+                        + " intermediate_size:18432 moe_intermediate_size:2048"
+                        + " n_routed_experts:256 n_shared_experts:1 num_experts_per_tok:8"
+                        + " first_k_dense_replace:3 vocab_size:129280"
+                        + " max_position_embeddings:163840",
+                "gemma2-2b | model_type:gemma2 num_hidden_layers:26 hidden_size:2304"
+                        + " num_attention_heads:8 num_key_value_heads:4 head_dim:256"
+                        + " intermediate_size:9216 vocab_size:256000"
+                        + " max_position_embeddings:8192",
+                "gemma3-1b | model_type:gemma3_text num_hidden_layers:26 hidden_size:1152"
+                        + " num_attention_heads:4 num_key_value_heads:1 head_dim:256"
+                        + " intermediate_size:6912 vocab_size:262144"
+                        + " max_position_embeddings:32768",
+            })
+    void aConfigFileIsThePreset(String preset, String fields, @TempDir Path folder)
+            throws IOException {
+        String text = fields.strip().replaceAll("(\\w+):(\\w+)", "\"$1\":$2").replace(" ", ",");
+        text = text.replaceFirst(":([a-z]\\w+)", ":\"$1\"");
+        Path file = Files.writeString(folder.resolve("config.json"), "{" + text + "}");
+        long count = Presets.of(preset.strip()).parameters();
+        assertEquals(count, json("--config " + file).at("/model/parameters").asLong());
+        Files.writeString(file, "{\"model_type\":\"other\",\"text_config\":{" + text + "}}");
+        assertEquals(count, json("--config " + folder).at("/model/parameters").asLong());
+    }
+
+    @ParameterizedTest
+    @CsvSource(
+            delimiter = '|',
+            value = {
+                "{ | is not JSON",
+                "{} | no model_type",
+                "{'model_type':'mamba'} | mamba",
+                "{'model_type':'gpt2'} | no field 'n_embd'",
+                "{'model_type':'gpt2','n_embd':7.5} | n_embd 7.5, expected a whole number",
+                "{'model_type':'qwen3_moe','decoder_sparse_step':2} | decoder_sparse_step 2",
+                "{'model_type':'qwen3_moe','mlp_only_layers':[3]} | mlp_only_layers [3]",
+            })
+    void aBadConfigFileIsRefusedByName(String text, String expected, @TempDir Path folder)
+            throws IOException {
+        Path file = folder.resolve("config.json");
+        Files.writeString(file, text.replace('\'', '"'));
+        assertEquals(2, execute("--config " + file));
+        assertTrue(err.toString().contains(file.toString()), err::toString);
+        assertTrue(err.toString().contains(expected), err::toString);
+        assertEquals(1, err.toString().lines().count(), err::toString);
+    }
+
+    @Test
+    void attentionAndSystemAreChosen() throws IOException {
+        String line = "--model llama3-8b --context 32768 --zero 3 --recompute full";
+        assertTrue(json(line).get("fits").asBoolean());
+        assertEquals("flash", json(line).get("attention").asText());
+        assertFalse(json(line + " --attention math").get("fits").asBoolean());
+        JsonNode wide = json(line + " --fp32-gradients");
+        assertEquals(18, wide.get("state_bytes_per_parameter").asDouble(), 1e-6);
+        assertEquals("jccl", wide.get("system").asText());
+        JsonNode experts = json("--model deepseek-v3 --machines 32 --ep 8 --pp 16 --chunks 2");
+        assertEquals(256, experts.at("/model/experts").asInt());
+        assertEquals(8, experts.at("/techniques/expert").asInt());
+        assertEquals(2, experts.at("/techniques/chunks").asInt());
     }
 
     @ParameterizedTest
@@ -213,8 +342,19 @@ class PlanCommandTest {
         "'', '--model'",
         "--model gpt5, \"'gpt5' is unknown\"",
         "--model gpt5, gpt3-175b",
-        "--model gpt3-175b --params 1B, both say which model",
-        "--params 1B --layers 3 --hidden 128, both say which model",
+        "--model gpt3-175b --params 1B, both specify the model",
+        "--config x.json --params 1B, both specify the model",
+        "--model gpt3-175b --layers 3 --hidden 128, both specify the model",
+        "--config nowhere/x.json, nowhere/x.json does not exist",
+        "--model llama3-8b --gated, --gated",
+        "--model llama3-8b --rotary, --rotary",
+        "--layers 2 --hidden 128 --heads 8 --kv-heads 3, 3 key and value heads",
+        "--model llama3-8b --ep 2, without experts",
+        "--model mixtral-8x7b --ep 3, 8 experts",
+        "--params 1B --cp 3, context parallel 3",
+        "--params 1B --chunks 2, without a pipeline",
+        "--params 1B --attention fast, math or flash",
+        "--params 1B --system colossal, deepspeed",
         "--model gpt3-175b --ffn 3, --ffn",
         "--model gpt3-175b --untied, --untied",
         "--layers 24, --hidden",

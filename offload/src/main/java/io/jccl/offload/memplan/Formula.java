@@ -5,15 +5,15 @@ public enum Formula {
     /** Parameters of a model. */
     PARAMETERS(
             "parameters",
-            "12 l h^2 (1 + 13/(12 h) + (V + s)/(12 l h)); an MLP f times as wide:"
-                    + " l ((4 + 2f) h^2 + (9 + f) h) + (V + s) h",
-            "arXiv 2104.04473, equation 2"),
+            "part by part: attention, MLP or experts, norms, embeddings; for GPT 12 l h^2 (1 + 13/(12"
+                    + " h) + (V + s)/(12 l h)) + 2 h",
+            "arXiv 2104.04473, equation 2; the papers of the presets"),
     /** Bytes of model state. */
     STATE(
             "model state",
             "mixed precision with Adam: 2 + 2 + 12 = 16 bytes per parameter on the device (parameter,"
-                    + " gradient; master, momentum, variance); 20 if the optimizer is offloaded, which"
-                    + " holds the gradient in float32 too",
+                    + " gradient; master, momentum, variance); 18 with gradients in float32; DeepSpeed 20"
+                    + " if the optimizer is offloaded, which holds the gradient in float32 too",
             "arXiv 1910.02054, section 3.1; arXiv 2104.07857, section 3"),
     /** State per rank after sharding. */
     ZERO(
@@ -30,9 +30,12 @@ public enum Formula {
     /** Activations of a layer. */
     ACTIVATIONS(
             "activations per layer",
-            "s b h (34 + 5 a s / h) bytes; selective recomputation 34 s b h; full 2 s b h and one"
-                    + " layer whole; over t tensor-parallel ranks each / t",
-            "arXiv 2205.05198, equations 1, 2, 4 and section 5"),
+            "GPT s b h (34 + 5 a s / h) bytes; selective recomputation 34 s b h; full 2 s b h and one"
+                    + " layer whole; over t tensor-parallel ranks each / t; flash has 4 a s b in place of"
+                    + " the scores 5 a s^2 b. Others: inputs of norms and matrices, queries, keys and"
+                    + " values as they are grouped, MLP or the experts of a token; no masks without"
+                    + " dropout",
+            "arXiv 2205.05198, equations 1, 2, 4 and section 5; arXiv 2205.14135"),
     /** Activations outside the layers. */
     ENDS(
             "first and last layer",
@@ -41,7 +44,7 @@ public enum Formula {
     /** Compute of a step. */
     FLOPS(
             "FLOPs per step",
-            "96 B s l h^2 (1 + s/(6h) + V/(16 l h)) with full recomputation; 72 B s l h^2 (1 + s/(6h)"
+            "GPT 96 B s l h^2 (1 + s/(6h) + V/(16 l h)) with full recomputation; 72 B s l h^2 (1 + s/(6h)"
                     + " + V/(12 l h)) without; selective adds 4 B s^2 l h",
             "arXiv 2104.04473, equation 3 and its appendix; arXiv 2205.05198, appendix A"),
     /** Volume of collectives. */
@@ -49,7 +52,9 @@ public enum Formula {
             "collectives per step and GPU",
             "with P parameters, r = (d-1)/d: stage 0 allReduce 2 r 2P; 1 reduceScatter r 2P + allGather"
                     + " r 2P; 2 the former in each of m micro-batches; 3 allGather 2 m r 2P besides; tensor"
-                    + " parallel 4 allReduces of 2 s b h per layer, 6 with full recomputation",
+                    + " parallel 4 allReduces of 2 s b h per layer, 6 with full recomputation; experts as"
+                    + " many allToAlls of the tokens' copies; context parallel 3 rounds of keys and"
+                    + " values, 4",
             "arXiv 1910.02054, section 7; arXiv 1909.08053, section 3"),
     /** Memory used in addition to the model. */
     OVERHEADS(

@@ -9,6 +9,8 @@ package io.jccl.offload.memplan;
  * @param optimizer the optimizer
  * @param machine the machine
  * @param overheads memory used in addition to the model
+ * @param system whose code trains it
+ * @param kernel how attention is computed
  */
 public record Job(
         Model model,
@@ -16,7 +18,37 @@ public record Job(
         Precision precision,
         OptimizerKind optimizer,
         Machine machine,
-        Overheads overheads) {
+        Overheads overheads,
+        TrainingSystem system,
+        AttentionKernel kernel) {
+    /**
+     * A job as this library trains it, with the usual attention of its model.
+     *
+     * @param model the model
+     * @param batch the batch of a step
+     * @param precision number formats
+     * @param optimizer the optimizer
+     * @param machine the machine
+     * @param overheads memory used in addition to the model
+     */
+    public Job(
+            Model model,
+            Batch batch,
+            Precision precision,
+            OptimizerKind optimizer,
+            Machine machine,
+            Overheads overheads) {
+        this(
+                model,
+                batch,
+                precision,
+                optimizer,
+                machine,
+                overheads,
+                TrainingSystem.JCCL,
+                AttentionKernel.of(model));
+    }
+
     /**
      * A job in mixed precision with Adam and the usual overheads, one sample per GPU and step.
      *
@@ -36,7 +68,8 @@ public record Job(
      * @return the job
      */
     public Job with(Model other) {
-        return new Job(other, batch, precision, optimizer, machine, overheads);
+        return new Job(
+                other, batch, precision, optimizer, machine, overheads, system, kernel);
     }
 
     /**
@@ -46,6 +79,41 @@ public record Job(
      * @return the job
      */
     public Job with(Machine other) {
-        return new Job(model, batch, precision, optimizer, other, overheads);
+        return new Job(
+                model, batch, precision, optimizer, other, overheads, system, kernel);
+    }
+
+    /**
+     * The same by another system's code.
+     *
+     * @param other the system
+     * @return the job
+     */
+    public Job with(TrainingSystem other) {
+        return new Job(model, batch, precision, optimizer, machine, overheads, other, kernel);
+    }
+
+    /**
+     * The same with attention computed in another way.
+     *
+     * @param other the kernel
+     * @return the job
+     */
+    public Job with(AttentionKernel other) {
+        return new Job(model, batch, precision, optimizer, machine, overheads, system, other);
+    }
+
+    /**
+     * Bytes of model state for each parameter over all tiers: parameter, gradient, master and
+     * moments.
+     *
+     * @param offloaded whether the optimizer is off the device
+     * @return bytes, without the second version that NVMe may hold
+     */
+    public int stateBytes(boolean offloaded) {
+        return system.parameter(precision)
+                + system.gradient(precision)
+                + system.state(precision, optimizer)
+                + (offloaded ? system.heldGradient(precision) : 0);
     }
 }

@@ -56,7 +56,7 @@ public final class MemoryPlanner {
     public static Plan plan(Job job, Techniques t) {
         check(job, t);
         Model model = job.model();
-        int d = job.machine().ranks() / (t.tensor() * t.pipeline());
+        int d = dataParallel(job, t);
         Needs needs = Needs.of(job, t);
         Batch batch = job.batch();
         return new Plan(
@@ -65,7 +65,7 @@ public final class MemoryPlanner {
                 needs.device(),
                 needs.host(),
                 needs.nvme(),
-                traffic(job, t, d, needs),
+                Volumes.of(job, t, needs),
                 Compute.of(
                         model, (long) batch.micro() * batch.accumulation() * d, t.recomputation()));
     }
@@ -207,8 +207,8 @@ public final class MemoryPlanner {
                                                         activations,
                                                         again,
                                                         pieces,
-                                                        degrees[0],
-                                                        degrees[1]));
+                                                        ModelParallel.of(
+                                                                degrees[0], degrees[1])));
                                     }
                                 }
                             }
@@ -244,107 +244,62 @@ public final class MemoryPlanner {
         return pairs;
     }
 
+    /** Data-parallel ranks: each has samples of its own. */
+    static int dataParallel(Job job, Techniques t) {
+        return (int) (job.machine().ranks() / t.split().ways());
+    }
+
     private static void check(Job job, Techniques t) {
         Machine machine = job.machine();
-        long ways = (long) t.tensor() * t.pipeline();
-        if (machine.ranks() % ways != 0) {
+        Model model = job.model();
+        ModelParallel split = t.split();
+        if (machine.ranks() % split.ways() != 0) {
             throw new IllegalArgumentException(
                     "tensor parallel "
-                            + t.tensor()
+                            + split.tensor()
                             + " x pipeline parallel "
-                            + t.pipeline()
+                            + split.pipeline()
+                            + (split.context() > 1 ? " x context parallel " + split.context() : "")
                             + " takes "
-                            + ways
+                            + split.ways()
                             + " GPUs per copy of the model, which does not divide the "
                             + machine.ranks()
                             + " GPUs available; give degrees whose product does");
         }
-    }
-
-    private static List<Traffic> traffic(Job job, Techniques t, int d, Needs needs) {
-        double parameters = needs.parameters();
-        double kept = needs.kept() * needs.layers();
-        Precision precision = job.precision();
-        double m = job.batch().accumulation();
-        double e = precision.parameter();
-        double g = precision.gradient();
-        double ring = (d - 1.0) / d;
-        double shard1 = t.stage() >= 1 ? 1.0 / d : 1;
-        double shard2 = t.stage() >= 2 ? 1.0 / d : 1;
-        double shard3 = t.stage() >= 3 ? 1.0 / d : 1;
-        List<Traffic> list = new ArrayList<>();
-        switch (t.stage()) {
-            case 0 -> add(list, Kind.ALL_REDUCE, "gradients", 2 * ring * g * parameters);
-            case 1 -> {
-                add(list, Kind.REDUCE_SCATTER, "gradients", ring * g * parameters);
-                add(list, Kind.ALL_GATHER, "parameters", ring * e * parameters);
-            }
-            case 2 -> {
-                add(list, Kind.REDUCE_SCATTER, "gradients", m * ring * g * parameters);
-                add(list, Kind.ALL_GATHER, "parameters", ring * e * parameters);
-            }
-            default -> {
-                add(list, Kind.REDUCE_SCATTER, "gradients", m * ring * g * parameters);
-                add(list, Kind.ALL_GATHER, "parameters", 2 * m * ring * e * parameters);
-            }
+        Experts experts = model.experts();
+        if (split.expert() > 1 && experts == null) {
+            throw new IllegalArgumentException(
+                    "expert parallel "
+                            + split.expert()
+                            + " is given for a model without experts; leave it out, or give a model"
+                            + " with experts");
         }
-        double sbh =
-                (double) job.model().sequence() * job.batch().micro() * job.model().hidden() * e;
-        if (t.tensor() > 1) {
-            int passes = t.recomputation() == Recomputation.FULL ? 6 : 4;
-            double n = t.tensor();
-            add(
-                    list,
-                    Kind.ALL_REDUCE,
-                    "activations (tensor parallel)",
-                    passes * m * needs.layers() * 2 * (n - 1) / n * sbh);
+        if (experts != null && experts.count() % split.expert() != 0) {
+            throw new IllegalArgumentException(
+                    "expert parallel "
+                            + split.expert()
+                            + " does not divide the "
+                            + experts.count()
+                            + " experts; give a degree that does");
         }
-        if (t.pipeline() > 1) {
-            add(list, Kind.SEND, "activations (pipeline)", 2 * m * sbh / t.tensor());
+        long shards = machine.ranks() / split.ways() * split.context();
+        if (shards % split.expert() != 0) {
+            throw new IllegalArgumentException(
+                    "expert parallel "
+                            + split.expert()
+                            + " does not divide the "
+                            + shards
+                            + " ranks that hold the same part of the model; give a degree that does,"
+                            + " or more machines");
         }
-        double state = job.optimizer().bytes(precision);
-        boolean offloaded = t.optimizer() != Tier.DEVICE;
-        if (t.parameters() != Tier.DEVICE) {
-            add(list, Kind.TO_DEVICE, "parameters", 2 * m * e * parameters * shard3);
-            if (!offloaded) {
-                add(list, Kind.TO_HOST, "parameters", e * parameters * Math.min(shard1, shard3));
-            }
-        } else if (offloaded) {
-            add(list, Kind.TO_DEVICE, "parameters", e * parameters * shard1);
-        }
-        if (t.gradients() != Tier.DEVICE) {
-            // Gradients on the host are summed there: every micro-batch brings its own.
-            add(list, Kind.TO_HOST, "gradients", m * g * parameters * shard2);
-        } else if (offloaded) {
-            add(list, Kind.TO_HOST, "gradients", g * parameters * shard1);
-        }
-        if (t.activations() != Tier.DEVICE) {
-            add(list, Kind.TO_HOST, "activations", m * kept);
-            add(list, Kind.TO_DEVICE, "activations", m * kept);
-        }
-        if (t.parameters() == Tier.NVME) {
-            add(list, Kind.NVME_READ, "parameters", 2 * m * e * parameters * shard3);
-            add(list, Kind.NVME_WRITE, "parameters", e * parameters * Math.min(shard1, shard3));
-        }
-        if (t.gradients() == Tier.NVME) {
-            add(list, Kind.NVME_WRITE, "gradients", m * g * parameters * shard2);
-            add(list, Kind.NVME_READ, "gradients", m * g * parameters * shard2);
-        }
-        if (t.optimizer() == Tier.NVME) {
-            double held = precision.offloadedGradient();
-            add(list, Kind.NVME_READ, "optimizer state", (state + held) * parameters * shard1);
-            add(list, Kind.NVME_WRITE, "optimizer state", (state + held) * parameters * shard1);
-        }
-        if (t.activations() == Tier.NVME) {
-            add(list, Kind.NVME_WRITE, "activations", m * kept);
-            add(list, Kind.NVME_READ, "activations", m * kept);
-        }
-        return List.copyOf(list);
-    }
-
-    private static void add(List<Traffic> list, Kind kind, String what, double bytes) {
-        if (bytes > 0) {
-            list.add(new Traffic(kind, what, Needs.bytes(bytes)));
+        if (split.chunks() > 1 && model.layers() < split.pipeline() * split.chunks()) {
+            throw new IllegalArgumentException(
+                    split.pipeline()
+                            + " stages of "
+                            + split.chunks()
+                            + " chunks are more than the "
+                            + model.layers()
+                            + " layers; give fewer chunks");
         }
     }
 }

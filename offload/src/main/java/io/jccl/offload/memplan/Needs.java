@@ -11,8 +11,20 @@ import io.jccl.offload.Tier;
  * @param parameters parameters of the fullest rank
  * @param layers its layers
  * @param kept bytes of activations of one layer and micro-batch
+ * @param held1 parameters whose state a rank holds
+ * @param held2 parameters whose gradients a rank holds
+ * @param held3 parameters that a rank holds between layers
  */
-record Needs(Usage device, Usage host, Usage nvme, double parameters, int layers, double kept) {
+record Needs(
+        Usage device,
+        Usage host,
+        Usage nvme,
+        double parameters,
+        int layers,
+        double kept,
+        double held1,
+        double held2,
+        double held3) {
     boolean fit() {
         return device.fits() && host.fits() && nvme.fits();
     }
@@ -24,103 +36,116 @@ record Needs(Usage device, Usage host, Usage nvme, double parameters, int layers
         Overheads over = job.overheads();
         Precision precision = job.precision();
 
-        int ways = t.tensor() * t.pipeline();
-        int d = machine.ranks() / ways;
-        double s = model.sequence();
+        TrainingSystem system = job.system();
+        ModelParallel split = t.split();
+
+        int d = MemoryPlanner.dataParallel(job, t);
+        double s = (double) model.sequence() / split.context();
         double b = job.batch().micro();
         double m = job.batch().accumulation();
         double h = model.hidden();
         double v = model.vocabulary();
         double e = precision.parameter();
+        int ep = model.experts() == null ? 1 : split.expert();
 
-        // Parameters: of the fullest rank, and of all ranks that hold one copy of the model.
+        // Parameters: of the fullest rank, and of all ranks that hold one copy of the model. Ranks
+        // of a sample's context hold the same, and share in what is sharded.
         int layers = (model.layers() + t.pipeline() - 1) / t.pipeline();
         boolean piped = t.pipeline() > 1;
-        double ends = piped ? (v + s) * h : model.embeddings();
-        double fullest = (model.layerParameters() * layers + ends) / t.tensor();
-        double all = model.parameters() + (piped && model.tied() ? v * h : 0);
-        double mean = all / ways;
+        double experts = model.routed() / model.layers() * layers / t.tensor();
+        double ends = piped ? model.first() : model.embeddings();
+        double fullest = (model.layerParameters() * layers + ends) / t.tensor() - experts;
+        double copies = piped && model.tied() ? v * h : 0;
+        double mean =
+                (model.parameters() - model.routed() + copies) / (t.tensor() * t.pipeline());
+        double meanExperts = model.routed() / (t.tensor() * t.pipeline());
+        int shards = d * split.context();
 
-        double byStage1 = t.stage() >= 1 ? 1.0 / d : 1;
-        double byStage2 = t.stage() >= 2 ? 1.0 / d : 1;
-        double byStage3 = t.stage() >= 3 ? 1.0 / d : 1;
-        boolean gathered = byStage3 < 1 || t.parameters() != Tier.DEVICE;
-        boolean scattered = byStage2 < 1 || t.gradients() != Tier.DEVICE;
-        double unit = Math.max(model.layerParameters(), v * h) / t.tensor() / t.pieces();
+        boolean gathered = t.stage() >= 3 && shards > 1 || t.parameters() != Tier.DEVICE;
+        boolean scattered = t.stage() >= 2 && shards > 1 || t.gradients() != Tier.DEVICE;
+        double unit = Math.max(model.largestLayer(ep), v * h) / t.tensor() / t.pieces();
+        // Each rank has a part of the experts, and shards it over the ranks with the same part.
+        double held1 = held(fullest, experts, t.stage() >= 1, shards, ep);
+        double held2 = held(fullest, experts, t.stage() >= 2, shards, ep);
+        double held3 = held(fullest, experts, t.stage() >= 3, shards, ep);
+        double mean1 = held(mean, meanExperts, t.stage() >= 1, shards, ep);
+        double mean2 = held(mean, meanExperts, t.stage() >= 2, shards, ep);
+        double mean3 = held(mean, meanExperts, t.stage() >= 3, shards, ep);
+        double whole = held(fullest, experts, false, shards, ep);
 
-        int stateBytes = job.optimizer().bytes(precision);
-        int heldGradient = t.optimizer() == Tier.DEVICE ? 0 : precision.offloadedGradient();
+        int parameterBytes = system.parameter(precision);
+        int gradientBytes = system.gradient(precision);
+        int stateBytes = system.state(precision, job.optimizer());
+        int heldGradient = t.optimizer() == Tier.DEVICE ? 0 : system.heldGradient(precision);
 
         // Activations of one layer and micro-batch: kept, and alive while it is computed again.
-        double attention = (2 * e + 1) * model.heads() * s * s * b / t.tensor();
-        double linear = s * b * h * (e * (8 + 2 * model.ffn()) + 2) / t.tensor();
-        double input = s * b * h * e / t.tensor();
+        Activations of = Activations.of(job, t);
+        double attention = of.attention();
+        double linear = of.linear();
+        double input = of.input();
         double kept =
                 switch (t.recomputation()) {
                     case NONE -> linear + attention;
-                    case SELECTIVE -> linear;
+                    case SELECTIVE -> linear + of.statistics();
                     case FULL -> input;
                 };
         double again =
                 switch (t.recomputation()) {
                     case NONE -> 0;
-                    case SELECTIVE -> attention;
-                    case FULL -> linear + attention;
+                    case SELECTIVE -> attention - of.statistics();
+                    case FULL -> of.largest();
                 };
-        double inFlight = Math.min(t.pipeline(), m);
+        double inFlight = split.inFlight(m);
         double allKept = kept * layers * inFlight;
         // The last norm, the output matrix's input, its logits in float32; the first dropout's
         // mask.
         double head = piped ? 0 : s * b * (2 * e * h + 4 * v) / t.tensor();
-        double mask = s * b * h * inFlight / t.tensor();
+        double mask = model.dropout() ? s * b * h * inFlight / of.tokenWays() : 0;
         double keptHere = t.activations() == Tier.DEVICE ? allKept : Math.min(allKept, 2 * kept);
 
         // Gradients: of one layer's activations, of the logits.
-        double backward =
-                s * b * h * e * (1 + model.ffn()) / t.tensor()
-                        + (piped ? 0 : s * b * v * e / t.tensor());
+        double backward = of.gradients() + (piped ? 0 : s * b * v * e / t.tensor());
 
-        double fetched = gathered ? Math.min(fullest, (1 + over.prefetch()) * unit) * e : 0;
-        double leaving = scattered ? Math.min(fullest, 2 * unit) * precision.gradient() : 0;
+        double fetched = gathered ? Math.min(whole, (1 + over.prefetch()) * unit) * e : 0;
+        double leaving = scattered ? Math.min(whole, 2 * unit) * precision.gradient() : 0;
         double nccl = machine.ranks() > 1 ? Overheads.NCCL_BUFFERS : 0;
 
         Usage device =
                 new Usage(
-                        on(t.parameters(), Tier.DEVICE, e * fullest * byStage3),
-                        on(t.gradients(), Tier.DEVICE, precision.gradient() * fullest * byStage2),
-                        on(t.optimizer(), Tier.DEVICE, stateBytes * fullest * byStage1),
+                        on(t.parameters(), Tier.DEVICE, parameterBytes * held3),
+                        on(t.gradients(), Tier.DEVICE, gradientBytes * held2),
+                        on(t.optimizer(), Tier.DEVICE, stateBytes * held1),
                         bytes(keptHere + head + mask),
                         bytes(again + backward + Overheads.WORKSPACE),
                         bytes(fetched + leaving + nccl),
                         bytes(over.runtime() + over.deviceWaste() * machine.device()),
                         machine.device());
 
-        double share = mean * machine.gpus();
-        double parameters = e * share * byStage3;
-        double gradients = precision.gradient() * share * byStage2;
-        double held = heldGradient * share * byStage1;
-        double optimizer = stateBytes * share * byStage1 + held;
+        double parameters = parameterBytes * mean3 * machine.gpus();
+        double gradients = gradientBytes * mean2 * machine.gpus();
+        double held = heldGradient * mean1 * machine.gpus();
+        double optimizer = stateBytes * mean1 * machine.gpus() + held;
         double activations = allKept * machine.gpus();
 
         // What passes through host memory on its way between a device and another tier.
         double staging = 0;
         if (t.optimizer() != Tier.DEVICE && t.parameters() == Tier.DEVICE) {
-            staging += Math.min(mean * byStage1, 2 * unit) * e;
+            staging += Math.min(mean1, 2 * unit) * e;
         }
         if (t.optimizer() != Tier.DEVICE && t.gradients() == Tier.DEVICE) {
-            staging += Math.min(mean * byStage1, 2 * unit) * precision.gradient();
+            staging += Math.min(mean1, 2 * unit) * precision.gradient();
         }
         if (t.parameters() == Tier.NVME) {
-            staging += Math.min(mean * byStage3, Overheads.NVME_SLOTS * Overheads.NVME_SLOT) * e;
+            staging += Math.min(mean3, Overheads.NVME_SLOTS * Overheads.NVME_SLOT) * e;
         }
         if (t.gradients() == Tier.NVME) {
             staging +=
-                    Math.min(mean * byStage2, Overheads.NVME_SLOTS * Overheads.NVME_SLOT)
+                    Math.min(mean2, Overheads.NVME_SLOTS * Overheads.NVME_SLOT)
                             * precision.gradient();
         }
         if (t.optimizer() == Tier.NVME) {
             staging +=
-                    Math.min(mean * byStage1, Overheads.NVME_STATE_SLOTS * Overheads.NVME_SLOT)
+                    Math.min(mean1, Overheads.NVME_STATE_SLOTS * Overheads.NVME_SLOT)
                             * (stateBytes + heldGradient);
         }
         if (t.activations() == Tier.NVME) {
@@ -136,18 +161,26 @@ record Needs(Usage device, Usage host, Usage nvme, double parameters, int layers
                         bytes(staging * machine.gpus()),
                         bytes(over.hostReserve() + over.hostWaste() * machine.host()),
                         machine.host());
-        int copies = over.nvmeCopies();
+        int versions = over.nvmeCopies();
         Usage nvme =
                 new Usage(
-                        on(t.parameters(), Tier.NVME, parameters * copies),
+                        on(t.parameters(), Tier.NVME, parameters * versions),
                         on(t.gradients(), Tier.NVME, gradients),
-                        on(t.optimizer(), Tier.NVME, (optimizer - held) * copies + held),
+                        on(t.optimizer(), Tier.NVME, (optimizer - held) * versions + held),
                         on(t.activations(), Tier.NVME, activations),
                         0,
                         0,
                         bytes(over.nvmeWaste() * machine.nvme()),
                         machine.nvme());
-        return new Needs(device, host, nvme, fullest, layers, kept);
+        return new Needs(device, host, nvme, whole, layers, kept, held1, held2, held3);
+    }
+
+    /** What a rank holds of the parameters that all ranks share, and of the experts. */
+    private static double held(
+            double common, double experts, boolean sharded, int shards, int expertParallel) {
+        return sharded
+                ? (common + experts) / shards
+                : common + experts / expertParallel;
     }
 
     private static long on(Tier where, Tier tier, double bytes) {

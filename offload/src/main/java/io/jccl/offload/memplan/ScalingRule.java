@@ -2,6 +2,7 @@ package io.jccl.offload.memplan;
 
 import java.util.ArrayList;
 import java.util.List;
+import org.jspecify.annotations.Nullable;
 
 /**
  * How models grow in the search for the largest one. The hidden size grows in steps of 128; for
@@ -10,21 +11,15 @@ import java.util.List;
  * little: about 6% at 1e9 parameters, 2% at 15e9.
  *
  * @param aspect hidden size by layers
- * @param headSize hidden size by heads
- * @param vocabulary rows of the embedding
- * @param sequence tokens per sample
- * @param ffn width of the MLP by hidden size
- * @param tied whether the output matrix is the embedding
+ * @param like the model whose other proportions are kept
  */
-public record ScalingRule(
-        double aspect, double headSize, int vocabulary, int sequence, double ffn, boolean tied) {
+public record ScalingRule(double aspect, Model like) {
     /**
      * GPT-3's: 12288 hidden by 96 layers and by 96 heads are 128 each, and so are those of its 6.7B
      * and 13B members within 1% (arXiv 2005.14165, table 2.1).
      */
     public static final ScalingRule GPT =
-            new ScalingRule(
-                    128, 128, Model.GPT_VOCABULARY, Model.GPT_SEQUENCE, Model.GPT_FFN, true);
+            like(Model.gpt(96, 12_288, 96, Model.GPT_VOCABULARY, Model.GPT_SEQUENCE));
 
     /** Hidden sizes are multiples of this, which suits matrix units. */
     private static final int STEP = 128;
@@ -32,7 +27,6 @@ public record ScalingRule(
     /** Checks the ratios. */
     public ScalingRule {
         Checks.range("hidden size by layers", aspect, 1e-3, 1e7, "GPT-3 has 128");
-        Checks.range("hidden size by heads", headSize, 1, 1e7, "GPT-3 has 128");
     }
 
     /**
@@ -42,13 +36,7 @@ public record ScalingRule(
      * @return the rule
      */
     public static ScalingRule like(Model model) {
-        return new ScalingRule(
-                (double) model.hidden() / model.layers(),
-                (double) model.hidden() / model.heads(),
-                model.vocabulary(),
-                model.sequence(),
-                model.ffn(),
-                model.tied());
+        return new ScalingRule((double) model.hidden() / model.layers(), model);
     }
 
     /**
@@ -67,13 +55,14 @@ public record ScalingRule(
             // Flat rules have few depths per width, deep ones many: some eight of them are enough.
             int step = Math.max(1, (depth(k + 1) - first) / 8);
             for (int layers = first; layers == first || inLayers(layers, STEP * k) < next; ) {
-                double count = parameters(layers, STEP * k);
-                if (count > most || layers > 1_000_000) {
+                double least = inLayers(layers, STEP * k);
+                Model model = least > most || layers > 1_000_000 ? null : scaled(layers, STEP * k);
+                if (model == null || model.parameters() > most) {
                     return List.copyOf(models);
                 }
-                if (Math.round(count) > last) {
-                    models.add(model(layers, STEP * k));
-                    last = Math.round(count);
+                if (model.parameters() > last) {
+                    models.add(model);
+                    last = (double) model.parameters();
                 }
                 layers += step;
             }
@@ -109,16 +98,16 @@ public record ScalingRule(
         return (int) Math.min(2_000_000, Math.max(1, Math.round(STEP * k / aspect)));
     }
 
-    private double parameters(int layers, int hidden) {
-        return Model.count(layers, hidden, vocabulary, sequence, ffn, tied);
-    }
-
     private static double inLayers(double layers, double hidden) {
         return layers * hidden * hidden;
     }
 
-    private Model model(int layers, int hidden) {
-        int heads = (int) Math.max(1, Math.min(hidden, Math.round(hidden / headSize)));
-        return Model.of(layers, hidden, heads, vocabulary, sequence, ffn, tied);
+    /** Null if it is larger than any that can be planned. */
+    private @Nullable Model scaled(int layers, int hidden) {
+        try {
+            return like.scaled(layers, hidden);
+        } catch (IllegalArgumentException e) {
+            return null;
+        }
     }
 }

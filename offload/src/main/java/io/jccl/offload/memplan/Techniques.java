@@ -17,8 +17,7 @@ import java.util.List;
  * @param pieces number of parts in which a layer is fetched and computed, 1 for whole layers
  *     (memory-centric tiling, arXiv 2104.07857); more than 1 only if parameters are sharded or
  *     offloaded
- * @param tensor tensor-parallel degree, with sequence parallelism (arXiv 2205.05198)
- * @param pipeline pipeline-parallel degree, scheduled 1F1B (arXiv 2104.04473)
+ * @param split how the model is split over GPUs
  */
 public record Techniques(
         int stage,
@@ -28,8 +27,7 @@ public record Techniques(
         Tier activations,
         Recomputation recomputation,
         int pieces,
-        int tensor,
-        int pipeline) {
+        ModelParallel split) {
     /** Plain data parallelism. */
     public static final Techniques PLAIN =
             new Techniques(
@@ -40,15 +38,12 @@ public record Techniques(
                     Tier.DEVICE,
                     Recomputation.NONE,
                     1,
-                    1,
-                    1);
+                    ModelParallel.NONE);
 
     /** Checks what can be checked without a machine. */
     public Techniques {
         Checks.range("the ZeRO stage", stage, 0, 3, "0 is plain data parallelism");
         Checks.range("pieces per layer", pieces, 1, 65_536, "1 is whole layers");
-        Checks.range("the tensor-parallel degree", tensor, 1, 65_536, "1 is none");
-        Checks.range("the pipeline-parallel degree", pipeline, 1, 65_536, "1 is none");
         if (gradients.compareTo(optimizer) > 0) {
             throw new IllegalArgumentException(
                     "gradients are on tier "
@@ -82,8 +77,7 @@ public record Techniques(
                 activations,
                 recomputation,
                 pieces,
-                tensor,
-                pipeline);
+                split);
     }
 
     /**
@@ -103,8 +97,7 @@ public record Techniques(
                 activations,
                 recomputation,
                 pieces,
-                tensor,
-                pipeline);
+                split);
     }
 
     /**
@@ -116,7 +109,7 @@ public record Techniques(
      */
     public Techniques withActivations(Tier tier, Recomputation again) {
         return new Techniques(
-                stage, optimizer, gradients, parameters, tier, again, pieces, tensor, pipeline);
+                stage, optimizer, gradients, parameters, tier, again, pieces, split);
     }
 
     /**
@@ -134,18 +127,27 @@ public record Techniques(
                 activations,
                 recomputation,
                 value,
-                tensor,
-                pipeline);
+                split);
     }
 
     /**
      * With the model split over GPUs.
      *
-     * @param byTensor tensor-parallel degree
+     * @param byTensor tensor-parallel degree, with sequence parallelism
      * @param byPipeline pipeline-parallel degree
      * @return the techniques
      */
     public Techniques withModelParallel(int byTensor, int byPipeline) {
+        return withSplit(ModelParallel.of(byTensor, byPipeline));
+    }
+
+    /**
+     * With the model split over GPUs.
+     *
+     * @param other how
+     * @return the techniques
+     */
+    public Techniques withSplit(ModelParallel other) {
         return new Techniques(
                 stage,
                 optimizer,
@@ -154,8 +156,25 @@ public record Techniques(
                 activations,
                 recomputation,
                 pieces,
-                byTensor,
-                byPipeline);
+                other);
+    }
+
+    /**
+     * Tensor-parallel degree.
+     *
+     * @return 1 is none
+     */
+    public int tensor() {
+        return split.tensor();
+    }
+
+    /**
+     * Pipeline-parallel degree.
+     *
+     * @return 1 is none
+     */
+    public int pipeline() {
+        return split.pipeline();
     }
 
     /**
@@ -164,13 +183,7 @@ public record Techniques(
      * @return names such as {@code ZeRO-2} and {@code optimizer on host}; empty if plain
      */
     public List<String> names() {
-        List<String> names = new ArrayList<>();
-        if (tensor > 1) {
-            names.add("tensor parallel " + tensor);
-        }
-        if (pipeline > 1) {
-            names.add("pipeline parallel " + pipeline);
-        }
+        List<String> names = new ArrayList<>(split.names());
         if (stage > 0) {
             names.add("ZeRO-" + stage);
         }
@@ -190,11 +203,13 @@ public record Techniques(
     /**
      * The number of techniques in use. {@link MemoryPlanner} sorts by it, then by {@link #cost}.
      *
-     * @return the number of {@link #names}
+     * @return how many
      */
     public int count() {
-        return one(tensor > 1)
-                + one(pipeline > 1)
+        return one(tensor() > 1)
+                + one(pipeline() > 1)
+                + one(split.context() > 1)
+                + one(split.expert() > 1)
                 + one(stage > 0)
                 + one(recomputation != Recomputation.NONE)
                 + one(optimizer != Tier.DEVICE)
@@ -218,8 +233,10 @@ public record Techniques(
                 && activations.compareTo(others.activations) >= 0
                 && recomputation.compareTo(others.recomputation) >= 0
                 && pieces >= others.pieces
-                && tensor >= others.tensor
-                && pipeline >= others.pipeline;
+                && tensor() >= others.tensor()
+                && pipeline() >= others.pipeline()
+                && split.context() >= others.split.context()
+                && split.expert() >= others.split.expert();
     }
 
     /**
@@ -242,8 +259,10 @@ public record Techniques(
                 + points(gradients, 1, 10)
                 + points(parameters, 5, 10)
                 + points(activations, 4, 10)
-                + (tensor > 1 ? 6 : 0)
-                + (pipeline > 1 ? 6 : 0)
+                + 6 * one(tensor() > 1)
+                + 6 * one(pipeline() > 1)
+                + 6 * one(split.context() > 1)
+                + 6 * one(split.expert() > 1)
                 + (31 - Integer.numberOfLeadingZeros(pieces));
     }
 

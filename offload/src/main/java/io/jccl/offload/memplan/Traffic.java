@@ -16,7 +16,9 @@ public record Traffic(Kind kind, String what, long bytes) {
         REDUCE_SCATTER("reduceScatter"),
         /** Shards to all: {@code (n-1)/n} of the buffer. */
         ALL_GATHER("allGather"),
-        /** From one pipeline stage to the next. */
+        /** Blocks from each to each. */
+        ALL_TO_ALL("allToAll"),
+        /** To the next stage of a pipeline, or the next rank of a ring. */
         SEND("send"),
         /** Over PCIe to the device. */
         TO_DEVICE("host to device"),

@@ -32,15 +32,17 @@ class AnchorsTest {
     private static final Techniques FULL =
             Techniques.PLAIN.withActivations(DEVICE, Recomputation.FULL);
 
-    /** GPT-2's sequence, as most of the published experiments have. */
+    /** GPT-2's sequence and DeepSpeed's bytes, as most of the published experiments have. */
     private static Job job(Machine machine, int micro) {
-        return new Job(
-                Model.gpt(96, 12_288, 96, 51_200, 1024),
-                new Batch(micro, 1),
-                Precision.FP16,
-                OptimizerKind.ADAM,
-                machine,
-                Overheads.DEFAULT);
+        Job job =
+                new Job(
+                        Model.gpt(96, 12_288, 96, 51_200, 1024),
+                        new Batch(micro, 1),
+                        Precision.FP16,
+                        OptimizerKind.ADAM,
+                        machine,
+                        Overheads.DEFAULT);
+        return job.with(TrainingSystem.DEEPSPEED);
     }
 
     private static Plan largest(Job job, Techniques techniques) {
@@ -156,12 +158,13 @@ class AnchorsTest {
                         o.prefetch());
         Job once =
                 new Job(
-                        Model.gpt(128, 25_600, 256, 51_200, 1024),
-                        dgx2.batch(),
-                        dgx2.precision(),
-                        dgx2.optimizer(),
-                        DGX2,
-                        one);
+                                Model.gpt(128, 25_600, 256, 51_200, 1024),
+                                dgx2.batch(),
+                                dgx2.precision(),
+                                dgx2.optimizer(),
+                                DGX2,
+                                one)
+                        .with(TrainingSystem.DEEPSPEED);
         Plan trillion = MemoryPlanner.plan(once, all);
         assertTrue(trillion.fits());
         assertEquals(1.008e12, (double) trillion.job().model().parameters(), 0.001e12);

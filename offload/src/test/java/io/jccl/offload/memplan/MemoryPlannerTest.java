@@ -28,9 +28,10 @@ class MemoryPlannerTest {
 
     private static final Model MODEL = Presets.of("gpt3-6.7b");
 
+    /** With DeepSpeed's bytes, which the papers below count. */
     private static Job bare(Model model, Machine machine) {
-        return new Job(
-                model, Batch.ONE, Precision.FP16, OptimizerKind.ADAM, machine, Overheads.NONE);
+        return new Job(model, Batch.ONE, Precision.FP16, OptimizerKind.ADAM, machine, Overheads.NONE)
+                .with(TrainingSystem.DEEPSPEED);
     }
 
     private static long traffic(Plan plan, Kind kind, String what) {
@@ -131,7 +132,9 @@ class MemoryPlannerTest {
         "BF16_PURE, ADAM, 8, 8",
     })
     void bytesPerParameter(Precision precision, OptimizerKind kind, int device, int offloaded) {
-        Job job = new Job(MODEL, Batch.ONE, precision, kind, MACHINE, Overheads.NONE);
+        Job job =
+                new Job(MODEL, Batch.ONE, precision, kind, MACHINE, Overheads.NONE)
+                        .with(TrainingSystem.DEEPSPEED);
         Techniques sharded = Techniques.PLAIN.withStage(3);
         assertEquals(device, MemoryPlanner.plan(job, sharded).stateBytesPerParameter(), 1e-6);
         for (Tier tier : List.of(PINNED, NVME)) {
@@ -159,7 +162,9 @@ class MemoryPlannerTest {
     void twoVersionsOnNvmeAreParametersAndStateTwice() {
         Overheads two = new Overheads(0, 0, 0, 0, 0, 2, 1);
         Techniques all = Techniques.PLAIN.withStage(3).withState(NVME, NVME, NVME);
-        Job job = new Job(MODEL, Batch.ONE, Precision.FP16, OptimizerKind.ADAM, MACHINE, two);
+        Job job =
+                new Job(MODEL, Batch.ONE, Precision.FP16, OptimizerKind.ADAM, MACHINE, two)
+                        .with(TrainingSystem.DEEPSPEED);
         Plan plan = MemoryPlanner.plan(job, all);
         // 2 x (2 + 12), and gradients 2 + 4 once.
         assertEquals(34, plan.stateBytesPerParameter(), 1e-6);
@@ -253,21 +258,6 @@ class MemoryPlannerTest {
                 assertTrue(!large || ratio < 1.13, () -> rule + ": " + ratio);
             }
             assertTrue(ladder.getLast().parameters() > 9_800_000_000_000L);
-        }
-    }
-
-    @Test
-    void presetsHaveTheParametersOfTheirNames() {
-        for (String name : Presets.names()) {
-            String size = name.substring(name.lastIndexOf('-') + 1);
-            double unit =
-                    switch (size.charAt(size.length() - 1)) {
-                        case 'm' -> 1e6;
-                        case 'b' -> 1e9;
-                        default -> 1e12;
-                    };
-            double expected = Double.parseDouble(size.substring(0, size.length() - 1)) * unit;
-            assertEquals(1, Presets.of(name).parameters() / expected, 0.04, name);
         }
     }
 

@@ -17,6 +17,7 @@ import io.jccl.offload.memplan.Overheads;
 import io.jccl.offload.memplan.Precision;
 import io.jccl.offload.memplan.Presets;
 import io.jccl.offload.memplan.Techniques;
+import io.jccl.offload.memplan.TrainingSystem;
 import io.jccl.offload.optim.Adam;
 import java.util.List;
 import java.util.Map;
@@ -105,6 +106,50 @@ class ZeroMemoryTest {
                         assertEquals(u.total(), memory.budgets.peak(Tier.DEVICE));
                         // One layer in float32 while parameters were set.
                         assertTrue(memory.budgets.peak(Tier.PINNED) <= 4 * LARGEST);
+                    }
+                });
+    }
+
+    /** What the plan has for an offloaded optimizer of this library, to the byte. */
+    @ParameterizedTest
+    @CsvSource({"BFLOAT16, 16", "FLOAT32, 18"})
+    void offloadedItHoldsWhatThePlanSays(DataType gradients, int bytes) {
+        Job job =
+                new Job(
+                        Presets.of("gpt3-6.7b").withParameters(1_000_000_000),
+                        Batch.ONE,
+                        Precision.BF16,
+                        OptimizerKind.ADAM,
+                        new Machine(2, 1L << 40, 1L << 45, 0, 1),
+                        Overheads.NONE);
+        TrainingSystem system = TrainingSystem.JCCL.withGradient(gradients.size());
+        Tier host = Tier.PINNED;
+        var plan =
+                MemoryPlanner.plan(
+                        job.with(system),
+                        Techniques.PLAIN.withStage(3).withState(host, host, host));
+        double planned =
+                (plan.host().parameters() + plan.host().gradients() + plan.host().optimizer()) / 2e9;
+        assertEquals(bytes / 2.0, planned);
+        ZeroOptions options =
+                ZeroOptions.stage(3)
+                        .withTypes(DataType.BFLOAT16, gradients)
+                        .withTiers(host, host, host);
+        Communicator.runLocal(
+                2,
+                comm -> {
+                    try (Demo.Memory memory = new Demo.Memory(Map.of());
+                            ZeroOptimizer zero =
+                                    ZeroOptimizer.create(
+                                            comm,
+                                            LAYERS,
+                                            Adam.defaults(),
+                                            options,
+                                            Demo.noScale(),
+                                            memory.tiers)) {
+                        assertEquals(planned, (double) zero.usage(host).modelState() / ALL);
+                        assertEquals(0, zero.usage(Tier.DEVICE).modelState());
+                        train(zero);
                     }
                 });
     }

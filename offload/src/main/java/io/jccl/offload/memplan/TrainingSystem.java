@@ -1,0 +1,105 @@
+package io.jccl.offload.memplan;
+
+import java.util.List;
+
+/**
+ * Whose code trains a model, by the bytes that it holds for each parameter.
+ *
+ * @param name as on a command line
+ * @param one whether the parameter that is stored is the master, from which narrower ones are made
+ *     when a layer is gathered
+ * @param gradient bytes of an accumulated gradient; 0 as the precision has it
+ * @param copiesGradients whether an optimizer off the device holds the gradients in float32 too
+ */
+public record TrainingSystem(String name, boolean one, int gradient, boolean copiesGradients) {
+    /**
+     * This library's {@link io.jccl.offload.zero.ZeroOptimizer}: parameter, accumulator in a type of
+     * choice, master and moments; an offloaded step reads the accumulator itself.
+     */
+    public static final TrainingSystem JCCL = new TrainingSystem("jccl", false, 0, false);
+
+    /**
+     * DeepSpeed: 16 bytes with Adam in mixed precision (arXiv 1910.02054, section 3.1), 20 if the
+     * optimizer is offloaded, which holds the gradient in float32 too (arXiv 2104.07857, section 3).
+     */
+    public static final TrainingSystem DEEPSPEED = new TrainingSystem("deepspeed", false, 0, true);
+
+    /**
+     * PyTorch's fully sharded data parallelism: parameters, gradients and moments of the parameter's
+     * own type, float32; what is gathered is cast (arXiv 2304.11277, section 4.4).
+     */
+    public static final TrainingSystem FSDP = new TrainingSystem("fsdp", true, 0, false);
+
+    /**
+     * Megatron-LM: gradients are accumulated in float32, 18 bytes with Adam in mixed precision (its
+     * documentation of the distributed optimizer).
+     */
+    public static final TrainingSystem MEGATRON = new TrainingSystem("megatron", false, 4, false);
+
+    /** All of them. */
+    public static final List<TrainingSystem> ALL = List.of(JCCL, DEEPSPEED, FSDP, MEGATRON);
+
+    /** Checks the arguments. */
+    public TrainingSystem {
+        Checks.range("bytes of a gradient", gradient, 0, 4, "0 is as the precision has it");
+    }
+
+    /**
+     * Finds a system by name.
+     *
+     * @param name as {@link #name}
+     * @return the system
+     * @throws IllegalArgumentException if there is none; the message lists them
+     */
+    public static TrainingSystem of(String name) {
+        return ALL.stream()
+                .filter(s -> s.name.equals(name))
+                .findFirst()
+                .orElseThrow(
+                        () ->
+                                new IllegalArgumentException(
+                                        "system '"
+                                                + name
+                                                + "' is unknown, expected one of "
+                                                + String.join(
+                                                        ", ",
+                                                        ALL.stream()
+                                                                .map(TrainingSystem::name)
+                                                                .toList())));
+    }
+
+    /**
+     * With gradients accumulated in another type.
+     *
+     * @param bytes of a gradient; 0 as the precision has it
+     * @return the system
+     */
+    public TrainingSystem withGradient(int bytes) {
+        return new TrainingSystem(name, one, bytes, copiesGradients);
+    }
+
+    /** Bytes of a stored parameter. */
+    int parameter(Precision precision) {
+        return one && precision.master() > 0 ? precision.master() : precision.parameter();
+    }
+
+    /** Bytes of an accumulated gradient. */
+    int gradient(Precision precision) {
+        return gradient > 0 ? gradient : one ? parameter(precision) : precision.gradient();
+    }
+
+    /** Bytes of master parameter and moments. */
+    int state(Precision precision, OptimizerKind optimizer) {
+        return optimizer.bytes(precision) - (one ? precision.master() : 0);
+    }
+
+    /** Bytes of the further gradient that an optimizer off the device holds. */
+    int heldGradient(Precision precision) {
+        return copiesGradients ? precision.offloadedGradient() : 0;
+    }
+
+    @Override
+    public String toString() {
+        return name;
+    }
+}

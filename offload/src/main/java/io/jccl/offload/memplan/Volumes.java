@@ -1,0 +1,124 @@
+package io.jccl.offload.memplan;
+
+import io.jccl.offload.Tier;
+import io.jccl.offload.memplan.Traffic.Kind;
+import java.util.ArrayList;
+import java.util.List;
+
+/** What one GPU moves in a step. */
+final class Volumes {
+    private Volumes() {}
+
+    static List<Traffic> of(Job job, Techniques t, Needs needs) {
+        double parameters = needs.parameters();
+        double kept = needs.kept() * needs.layers();
+        Precision precision = job.precision();
+        double m = job.batch().accumulation();
+        double e = precision.parameter();
+        double g = precision.gradient();
+        ModelParallel split = t.split();
+        double d = (double) MemoryPlanner.dataParallel(job, t) * split.context();
+        double ring = (d - 1) / d;
+        List<Traffic> list = new ArrayList<>();
+        switch (t.stage()) {
+            case 0 -> add(list, Kind.ALL_REDUCE, "gradients", 2 * ring * g * parameters);
+            case 1 -> {
+                add(list, Kind.REDUCE_SCATTER, "gradients", ring * g * parameters);
+                add(list, Kind.ALL_GATHER, "parameters", ring * e * parameters);
+            }
+            case 2 -> {
+                add(list, Kind.REDUCE_SCATTER, "gradients", m * ring * g * parameters);
+                add(list, Kind.ALL_GATHER, "parameters", ring * e * parameters);
+            }
+            default -> {
+                add(list, Kind.REDUCE_SCATTER, "gradients", m * ring * g * parameters);
+                add(list, Kind.ALL_GATHER, "parameters", 2 * m * ring * e * parameters);
+            }
+        }
+        Model model = job.model();
+        double tokens = (double) model.sequence() / split.context() * job.batch().micro();
+        double sbh = tokens * model.hidden() * e;
+        if (t.tensor() > 1) {
+            int passes = t.recomputation() == Recomputation.FULL ? 6 : 4;
+            double n = t.tensor();
+            add(
+                    list,
+                    Kind.ALL_REDUCE,
+                    "activations (tensor parallel)",
+                    passes * m * needs.layers() * 2 * (n - 1) / n * sbh);
+        }
+        if (t.pipeline() > 1) {
+            add(
+                    list,
+                    Kind.SEND,
+                    "activations (pipeline)",
+                    2 * m * sbh / t.tensor() * split.chunks());
+        }
+        boolean again = t.recomputation() == Recomputation.FULL;
+        if (split.context() > 1) {
+            // Keys and values go round forward, and backward with their gradients.
+            double keys = tokens * model.attention().keysAndValues() / t.tensor() * e;
+            int rounds = again ? 4 : 3;
+            add(
+                    list,
+                    Kind.SEND,
+                    "keys and values (context parallel)",
+                    rounds * m * needs.layers() * (split.context() - 1) * keys);
+        }
+        Experts experts = model.experts();
+        if (split.expert() > 1 && experts != null) {
+            // To the experts and back, forward and backward.
+            double share = (split.expert() - 1.0) / split.expert();
+            double sparse = (double) model.sparse() / model.layers() * needs.layers();
+            add(
+                    list,
+                    Kind.ALL_TO_ALL,
+                    "tokens (expert parallel)",
+                    (again ? 6 : 4) * m * sparse * share * experts.active() * sbh / t.tensor());
+        }
+        double state = job.system().state(precision, job.optimizer());
+        boolean offloaded = t.optimizer() != Tier.DEVICE;
+        if (t.parameters() != Tier.DEVICE) {
+            add(list, Kind.TO_DEVICE, "parameters", 2 * m * e * needs.held3());
+            if (!offloaded) {
+                add(list, Kind.TO_HOST, "parameters", e * Math.min(needs.held1(), needs.held3()));
+            }
+        } else if (offloaded) {
+            add(list, Kind.TO_DEVICE, "parameters", e * needs.held1());
+        }
+        if (t.gradients() != Tier.DEVICE) {
+            // Gradients on the host are summed there: every micro-batch brings its own.
+            add(list, Kind.TO_HOST, "gradients", m * g * needs.held2());
+        } else if (offloaded) {
+            add(list, Kind.TO_HOST, "gradients", g * needs.held1());
+        }
+        if (t.activations() != Tier.DEVICE) {
+            add(list, Kind.TO_HOST, "activations", m * kept);
+            add(list, Kind.TO_DEVICE, "activations", m * kept);
+        }
+        if (t.parameters() == Tier.NVME) {
+            add(list, Kind.NVME_READ, "parameters", 2 * m * e * needs.held3());
+            add(list, Kind.NVME_WRITE, "parameters", e * Math.min(needs.held1(), needs.held3()));
+        }
+        if (t.gradients() == Tier.NVME) {
+            add(list, Kind.NVME_WRITE, "gradients", m * g * needs.held2());
+            add(list, Kind.NVME_READ, "gradients", m * g * needs.held2());
+        }
+        if (t.optimizer() == Tier.NVME) {
+            double held = job.system().heldGradient(precision);
+            add(list, Kind.NVME_READ, "optimizer state", (state + held) * needs.held1());
+            add(list, Kind.NVME_WRITE, "optimizer state", (state + held) * needs.held1());
+        }
+        if (t.activations() == Tier.NVME) {
+            add(list, Kind.NVME_WRITE, "activations", m * kept);
+            add(list, Kind.NVME_READ, "activations", m * kept);
+        }
+        return List.copyOf(list);
+    }
+
+    private static void add(List<Traffic> list, Kind kind, String what, double bytes) {
+        if (bytes > 0) {
+            list.add(new Traffic(kind, what, Needs.bytes(bytes)));
+        }
+    }
+}
