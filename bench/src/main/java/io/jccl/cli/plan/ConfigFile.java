@@ -32,7 +32,8 @@ final class ConfigFile {
         TYPES.put("gpt_neox", ConfigFile::neox);
         TYPES.put("bloom", ConfigFile::bloom);
         TYPES.put("llama", c -> c.modern(c.biased("attention_bias"), Norms.LLAMA, null, false));
-        TYPES.put("mistral", c -> c.modern(c.grouped(false, false, false), Norms.LLAMA, null, false));
+        TYPES.put(
+                "mistral", c -> c.modern(c.grouped(false, false, false), Norms.LLAMA, null, false));
         TYPES.put("mixtral", ConfigFile::mixtral);
         TYPES.put("qwen2", c -> c.modern(c.grouped(true, false, false), Norms.LLAMA, null, false));
         TYPES.put("qwen3", c -> c.modern(c.qwen3Attention(), Norms.LLAMA, null, false));
@@ -41,7 +42,9 @@ final class ConfigFile {
         TYPES.put("deepseek_v3", c -> c.deepseek(true));
         TYPES.put("gemma", c -> c.modern(c.grouped(false, false, false), Norms.LLAMA, null, true));
         TYPES.put("gemma2", c -> c.modern(c.grouped(false, false, false), Norms.GEMMA, null, true));
-        TYPES.put("gemma3_text", c -> c.modern(c.grouped(false, false, true), Norms.GEMMA, null, true));
+        TYPES.put(
+                "gemma3_text",
+                c -> c.modern(c.grouped(false, false, true), Norms.GEMMA, null, true));
     }
 
     private final Path file;
@@ -57,8 +60,8 @@ final class ConfigFile {
      *
      * @param file the file, or the folder that has it
      * @return the model, trained on its longest sample
-     * @throws IllegalArgumentException if it cannot be read, is of another type of model, or lacks a
-     *     field; the message says what to do
+     * @throws IllegalArgumentException if it cannot be read, is of another type of model, or lacks
+     *     a field; the message says what to do
      */
     static Model read(Path file) {
         Path path = Files.isDirectory(file) ? file.resolve("config.json") : file;
@@ -67,7 +70,10 @@ final class ConfigFile {
             node = new ObjectMapper().readTree(Files.readString(path));
         } catch (JsonProcessingException e) {
             throw new IllegalArgumentException(
-                    path + " is not JSON (" + e.getOriginalMessage() + "); give a model's config.json");
+                    path
+                            + " is not JSON ("
+                            + e.getOriginalMessage()
+                            + "); give a model's config.json");
         } catch (NoSuchFileException e) {
             throw new IllegalArgumentException(
                     path + " does not exist; give the config.json beside a checkpoint");
@@ -247,7 +253,13 @@ final class ConfigFile {
         int value = or(expected, field);
         if (value != expected) {
             throw new IllegalArgumentException(
-                    file + " has " + field + " " + value + ", expected " + expected
+                    file
+                            + " has "
+                            + field
+                            + " "
+                            + value
+                            + ", expected "
+                            + expected
                             + ": other layouts of experts are not supported");
         }
     }

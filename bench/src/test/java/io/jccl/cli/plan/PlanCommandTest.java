@@ -224,9 +224,8 @@ class PlanCommandTest {
         assertEquals(68_976_648_192L, shape.at("/model/parameters").asLong());
         assertEquals(
                 68_976_648_192L,
-                json(
-                                "--layers 80 --hidden 8192 --heads 64 --kv-heads 8 --ffn 3.5 --gated"
-                                        + " --rotary --untied --vocab 32000")
+                json("--layers 80 --hidden 8192 --heads 64 --kv-heads 8 --ffn 3.5 --gated"
+                                + " --rotary --untied --vocab 32000")
                         .at("/model/parameters")
                         .asLong());
     }

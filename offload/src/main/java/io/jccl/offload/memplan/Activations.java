@@ -1,8 +1,8 @@
 package io.jccl.offload.memplan;
 
 /**
- * Bytes of activations of one layer and micro-batch on one GPU (arXiv 2205.05198, section 4, for the
- * parts of any layer).
+ * Bytes of activations of one layer and micro-batch on one GPU (arXiv 2205.05198, section 4, for
+ * the parts of any layer).
  *
  * @param linear kept of a layer but for its attention scores; the mean over layers
  * @param attention kept for the attention: scores, their dropout, or the statistics of flash
@@ -30,7 +30,8 @@ record Activations(
         double whole = model.sequence();
         double tokens = whole / split.context() * job.batch().micro();
         double n = split.tensor();
-        // Inputs of the norms and matrices and the masks after dropout are split over tensor-parallel
+        // Inputs of the norms and matrices and the masks after dropout are split over
+        // tensor-parallel
         // ranks only with sequence parallelism.
         double ways = split.sequenceParallel() ? n : 1;
 
@@ -48,8 +49,7 @@ record Activations(
 
         double common = tokens * ((vectors + compressed) / ways + heads / n);
         double linear = common + tokens * mlp / n;
-        double statistics =
-                job.kernel() == AttentionKernel.FLASH ? 4 * tokens * a.heads() / n : 0;
+        double statistics = job.kernel() == AttentionKernel.FLASH ? 4 * tokens * a.heads() / n : 0;
         double scores = tokens * whole * a.heads() / n * (e + (model.dropout() ? e + 1 : 0));
         double attention = job.kernel() == AttentionKernel.FLASH ? statistics : scores;
 

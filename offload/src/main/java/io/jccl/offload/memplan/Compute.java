@@ -5,20 +5,20 @@ package io.jccl.offload.memplan;
  *
  * @param batch samples of a step over all GPUs, B
  * @param flops with the plan's recomputation
- * @param withoutRecomputation of the model alone: {@code 72 B s l h^2 (1 + s/(6h) + V/(12 l h))} for
- *     GPT
- * @param withFullRecomputation {@code 96 B s l h^2 (1 + s/(6h) + V/(16 l h))} for GPT, equation 3 of
- *     arXiv 2104.04473
+ * @param withoutRecomputation of the model alone: {@code 72 B s l h^2 (1 + s/(6h) + V/(12 l h))}
+ *     for GPT
+ * @param withFullRecomputation {@code 96 B s l h^2 (1 + s/(6h) + V/(16 l h))} for GPT, equation 3
+ *     of arXiv 2104.04473
  */
 public record Compute(
         long batch, double flops, double withoutRecomputation, double withFullRecomputation) {
     /**
-     * Counts for a model. A layer's forward pass is two operations for each token and each element of
-     * its matrices, of those experts alone that the token goes to, and {@code 2 s} for each element
-     * of a query and of a value of every head; for GPT {@code B s h^2 (8 + 4f) + 4 B s^2 h}. The
-     * backward pass is twice that, plus what is recomputed; the output matrix is {@code 2 B s h V}
-     * forward and never recomputed. Scores that the causal mask hides are counted, as in the sources
-     * of {@link Formula#FLOPS}.
+     * Counts for a model. A layer's forward pass is two operations for each token and each element
+     * of its matrices, of those experts alone that the token goes to, and {@code 2 s} for each
+     * element of a query and of a value of every head; for GPT {@code B s h^2 (8 + 4f) + 4 B s^2
+     * h}. The backward pass is twice that, plus what is recomputed; the output matrix is {@code 2 B
+     * s h V} forward and never recomputed. Scores that the causal mask hides are counted, as in the
+     * sources of {@link Formula#FLOPS}.
      *
      * @param model the model
      * @param batch samples of a step over all GPUs

@@ -61,8 +61,9 @@ public record Experts(
     }
 
     /**
-     * Elements of a token that are kept for the backward pass, but for the layer's input: the copies
-     * sent to experts, what is kept within these, and their outputs, which are weighted and summed.
+     * Elements of a token that are kept for the backward pass, but for the layer's input: the
+     * copies sent to experts, what is kept within these, and their outputs, which are weighted and
+     * summed.
      *
      * @param hidden the model's hidden size
      * @return how many

@@ -10,7 +10,8 @@ package io.jccl.offload.memplan;
 public record FeedForward(double width, boolean gated, boolean bias) {
     /** Checks the arguments. */
     public FeedForward {
-        Checks.range("the width of the MLP", width, 1e-3, 1e9, "GPT has four times the hidden size");
+        Checks.range(
+                "the width of the MLP", width, 1e-3, 1e9, "GPT has four times the hidden size");
     }
 
     /**

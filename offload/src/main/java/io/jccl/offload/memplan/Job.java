@@ -68,8 +68,7 @@ public record Job(
      * @return the job
      */
     public Job with(Model other) {
-        return new Job(
-                other, batch, precision, optimizer, machine, overheads, system, kernel);
+        return new Job(other, batch, precision, optimizer, machine, overheads, system, kernel);
     }
 
     /**
@@ -79,8 +78,7 @@ public record Job(
      * @return the job
      */
     public Job with(Machine other) {
-        return new Job(
-                model, batch, precision, optimizer, other, overheads, system, kernel);
+        return new Job(model, batch, precision, optimizer, other, overheads, system, kernel);
     }
 
     /**

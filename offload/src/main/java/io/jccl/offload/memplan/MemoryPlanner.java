@@ -1,7 +1,6 @@
 package io.jccl.offload.memplan;
 
 import io.jccl.offload.Tier;
-import io.jccl.offload.memplan.Traffic.Kind;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
@@ -207,8 +206,7 @@ public final class MemoryPlanner {
                                                         activations,
                                                         again,
                                                         pieces,
-                                                        ModelParallel.of(
-                                                                degrees[0], degrees[1])));
+                                                        ModelParallel.of(degrees[0], degrees[1])));
                                     }
                                 }
                             }

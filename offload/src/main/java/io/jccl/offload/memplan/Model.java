@@ -5,11 +5,12 @@ import org.jspecify.annotations.Nullable;
 /**
  * A decoder-only transformer.
  *
- * <p>Its parameters are counted part by part: every layer has an {@link Attention}, an MLP or {@link
- * Experts}, and {@link Norms}; outside are the embedding, a table of learned positions if there is
- * one, the last norm, and the output matrix unless it is the embedding. For GPT, with <i>l</i>
- * layers, hidden size <i>h</i>, vocabulary <i>V</i> and sequence <i>s</i>, that is {@code 12 l h^2
- * (1 + 13/(12 h) + (V + s)/(12 l h)) + 2 h}: equation 2 of arXiv 2104.04473 and the last norm.
+ * <p>Its parameters are counted part by part: every layer has an {@link Attention}, an MLP or
+ * {@link Experts}, and {@link Norms}; outside are the embedding, a table of learned positions if
+ * there is one, the last norm, and the output matrix unless it is the embedding. For GPT, with
+ * <i>l</i> layers, hidden size <i>h</i>, vocabulary <i>V</i> and sequence <i>s</i>, that is {@code
+ * 12 l h^2 (1 + 13/(12 h) + (V + s)/(12 l h)) + 2 h}: equation 2 of arXiv 2104.04473 and the last
+ * norm.
  *
  * <p>A checkpoint's {@code config.json} gives the exact shape: {@code jccl plan --config}.
  *
@@ -73,8 +74,7 @@ public record Model(
                 1,
                 MAX_PARAMETERS,
                 "give a smaller model, or its correct size");
-        double outside =
-                ends(hidden, vocabulary, sequence, norms, learnedPositions, tied);
+        double outside = ends(hidden, vocabulary, sequence, norms, learnedPositions, tied);
         if (parameters <= outside) {
             throw new IllegalArgumentException(
                     "the number of parameters is "
@@ -221,8 +221,7 @@ public record Model(
                 hidden,
                 vocabulary,
                 sequence,
-                new Attention.Grouped(
-                        heads, groups, (double) hidden / heads, false, false, false),
+                new Attention.Grouped(heads, groups, (double) hidden / heads, false, false, false),
                 new FeedForward(width, true, false),
                 null,
                 Norms.LLAMA,
@@ -394,8 +393,7 @@ public record Model(
         Experts e = experts;
         return e == null
                 ? parameters
-                : parameters
-                        - sparse() * (e.count() - e.active()) * e.expert().parameters(hidden);
+                : parameters - sparse() * (e.count() - e.active()) * e.expert().parameters(hidden);
     }
 
     private static double ends(

@@ -18,12 +18,7 @@ import java.util.List;
  *     2101.03961)
  */
 public record ModelParallel(
-        int tensor,
-        boolean sequenceParallel,
-        int pipeline,
-        int chunks,
-        int context,
-        int expert) {
+        int tensor, boolean sequenceParallel, int pipeline, int chunks, int context, int expert) {
     /** The whole model on every GPU. */
     public static final ModelParallel NONE = new ModelParallel(1, true, 1, 1, 1, 1);
 

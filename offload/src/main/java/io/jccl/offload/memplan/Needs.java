@@ -56,8 +56,7 @@ record Needs(
         double ends = piped ? model.first() : model.embeddings();
         double fullest = (model.layerParameters() * layers + ends) / t.tensor() - experts;
         double copies = piped && model.tied() ? v * h : 0;
-        double mean =
-                (model.parameters() - model.routed() + copies) / (t.tensor() * t.pipeline());
+        double mean = (model.parameters() - model.routed() + copies) / (t.tensor() * t.pipeline());
         double meanExperts = model.routed() / (t.tensor() * t.pipeline());
         int shards = d * split.context();
 
@@ -178,9 +177,7 @@ record Needs(
     /** What a rank holds of the parameters that all ranks share, and of the experts. */
     private static double held(
             double common, double experts, boolean sharded, int shards, int expertParallel) {
-        return sharded
-                ? (common + experts) / shards
-                : common + experts / expertParallel;
+        return sharded ? (common + experts) / shards : common + experts / expertParallel;
     }
 
     private static long on(Tier where, Tier tier, double bytes) {

@@ -162,8 +162,7 @@ public final class Presets {
             int width,
             int vocabulary,
             int sequence) {
-        MODELS.put(
-                name, Model.llama(layers, hidden, heads, groups, width, vocabulary, sequence));
+        MODELS.put(name, Model.llama(layers, hidden, heads, groups, width, vocabulary, sequence));
     }
 
     private static Experts experts(

@@ -70,14 +70,7 @@ public record Techniques(
      */
     public Techniques withStage(int value) {
         return new Techniques(
-                value,
-                optimizer,
-                gradients,
-                parameters,
-                activations,
-                recomputation,
-                pieces,
-                split);
+                value, optimizer, gradients, parameters, activations, recomputation, pieces, split);
     }
 
     /**
@@ -108,8 +101,7 @@ public record Techniques(
      * @return the techniques
      */
     public Techniques withActivations(Tier tier, Recomputation again) {
-        return new Techniques(
-                stage, optimizer, gradients, parameters, tier, again, pieces, split);
+        return new Techniques(stage, optimizer, gradients, parameters, tier, again, pieces, split);
     }
 
     /**
@@ -120,14 +112,7 @@ public record Techniques(
      */
     public Techniques withPieces(int value) {
         return new Techniques(
-                stage,
-                optimizer,
-                gradients,
-                parameters,
-                activations,
-                recomputation,
-                value,
-                split);
+                stage, optimizer, gradients, parameters, activations, recomputation, value, split);
     }
 
     /**
@@ -149,14 +134,7 @@ public record Techniques(
      */
     public Techniques withSplit(ModelParallel other) {
         return new Techniques(
-                stage,
-                optimizer,
-                gradients,
-                parameters,
-                activations,
-                recomputation,
-                pieces,
-                other);
+                stage, optimizer, gradients, parameters, activations, recomputation, pieces, other);
     }
 
     /**

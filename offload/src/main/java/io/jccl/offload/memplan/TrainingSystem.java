@@ -13,20 +13,21 @@ import java.util.List;
  */
 public record TrainingSystem(String name, boolean one, int gradient, boolean copiesGradients) {
     /**
-     * This library's {@link io.jccl.offload.zero.ZeroOptimizer}: parameter, accumulator in a type of
-     * choice, master and moments; an offloaded step reads the accumulator itself.
+     * This library's {@link io.jccl.offload.zero.ZeroOptimizer}: parameter, accumulator in a type
+     * of choice, master and moments; an offloaded step reads the accumulator itself.
      */
     public static final TrainingSystem JCCL = new TrainingSystem("jccl", false, 0, false);
 
     /**
      * DeepSpeed: 16 bytes with Adam in mixed precision (arXiv 1910.02054, section 3.1), 20 if the
-     * optimizer is offloaded, which holds the gradient in float32 too (arXiv 2104.07857, section 3).
+     * optimizer is offloaded, which holds the gradient in float32 too (arXiv 2104.07857, section
+     * 3).
      */
     public static final TrainingSystem DEEPSPEED = new TrainingSystem("deepspeed", false, 0, true);
 
     /**
-     * PyTorch's fully sharded data parallelism: parameters, gradients and moments of the parameter's
-     * own type, float32; what is gathered is cast (arXiv 2304.11277, section 4.4).
+     * PyTorch's fully sharded data parallelism: parameters, gradients and moments of the
+     * parameter's own type, float32; what is gathered is cast (arXiv 2304.11277, section 4.4).
      */
     public static final TrainingSystem FSDP = new TrainingSystem("fsdp", true, 0, false);
 
@@ -55,17 +56,14 @@ public record TrainingSystem(String name, boolean one, int gradient, boolean cop
         return ALL.stream()
                 .filter(s -> s.name.equals(name))
                 .findFirst()
-                .orElseThrow(
-                        () ->
-                                new IllegalArgumentException(
-                                        "system '"
-                                                + name
-                                                + "' is unknown, expected one of "
-                                                + String.join(
-                                                        ", ",
-                                                        ALL.stream()
-                                                                .map(TrainingSystem::name)
-                                                                .toList())));
+                .orElseThrow(() ->
+                        new IllegalArgumentException(
+                                "system '"
+                                        + name
+                                        + "' is unknown, expected one of "
+                                        + String.join(
+                                                ", ",
+                                                ALL.stream().map(TrainingSystem::name).toList())));
     }
 
     /**

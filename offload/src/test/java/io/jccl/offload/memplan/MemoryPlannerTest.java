@@ -30,7 +30,13 @@ class MemoryPlannerTest {
 
     /** With DeepSpeed's bytes, which the papers below count. */
     private static Job bare(Model model, Machine machine) {
-        return new Job(model, Batch.ONE, Precision.FP16, OptimizerKind.ADAM, machine, Overheads.NONE)
+        return new Job(
+                        model,
+                        Batch.ONE,
+                        Precision.FP16,
+                        OptimizerKind.ADAM,
+                        machine,
+                        Overheads.NONE)
                 .with(TrainingSystem.DEEPSPEED);
     }
 

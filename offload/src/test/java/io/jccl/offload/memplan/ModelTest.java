@@ -27,25 +27,112 @@ class ModelTest {
 
     static {
         Object[] table = {
-            "gpt2-124m", 124.439808, "gpt2-355m", 354.823168, "gpt2-774m", 774.03008,
-            "gpt2-1.5b", 1557.6112, "gpt3-1.3b", 1320.0, "gpt3-2.7b", 2650.0, "gpt3-6.7b", 6660.0,
-            "gpt3-13b", 12_850.0, "gpt3-175b", 174_600.0, "gpt-neox-20b", 20_554.56768,
-            "bloom-176b", 176_247.271424, "llama-7b", 6738.415616, "llama-13b", 13_015.86432,
-            "llama-33b", 32_528.943616, "llama-65b", 65_285.660672, "llama2-7b", 6738.415616,
-            "llama2-13b", 13_015.86432, "llama2-70b", 68_976.648192, "llama3-8b", 8030.261248,
-            "llama3-70b", 70_553.706496, "llama3-405b", 405_853.3888, "mistral-7b", 7241.732096,
-            "mixtral-8x7b", 46_702.792704, "mixtral-8x22b", 140_620.634112,
-            "qwen2.5-0.5b", 494.032768, "qwen2.5-1.5b", 1543.714304, "qwen2.5-3b", 3085.938688,
-            "qwen2.5-7b", 7615.616512, "qwen2.5-14b", 14_770.033664, "qwen2.5-32b", 32_763.876352,
-            "qwen2.5-72b", 72_706.203648, "qwen3-0.6b", 596.04992, "qwen3-1.7b", 1720.574976,
-            "qwen3-4b", 4022.468096, "qwen3-8b", 8190.73536, "qwen3-14b", 14_768.3072,
-            "qwen3-32b", 32_762.123264, "qwen3-30b-a3b", 30_532.122624,
-            "qwen3-235b-a22b", 235_093.63456, "deepseek-v2-lite", 15_706.484224,
-            "deepseek-v2", 235_741.43488, "deepseek-v3", 671_026.4192, "gemma2-2b", 2614.341888,
-            "gemma2-9b", 9241.705984, "gemma2-27b", 27_227.12832, "gemma3-1b", 999.885952,
-            "gemma3-4b", 3880.099328, "gemma3-12b", 11_765.788416, "gemma3-27b", 27_009.00224,
-            "megatron-8.3b", 8300.0, "turing-nlg-17b", 17_200.0, "mt-nlg-530b", 530_000.0,
-            "megatron-1t", 1_008_000.0,
+            "gpt2-124m",
+            124.439808,
+            "gpt2-355m",
+            354.823168,
+            "gpt2-774m",
+            774.03008,
+            "gpt2-1.5b",
+            1557.6112,
+            "gpt3-1.3b",
+            1320.0,
+            "gpt3-2.7b",
+            2650.0,
+            "gpt3-6.7b",
+            6660.0,
+            "gpt3-13b",
+            12_850.0,
+            "gpt3-175b",
+            174_600.0,
+            "gpt-neox-20b",
+            20_554.56768,
+            "bloom-176b",
+            176_247.271424,
+            "llama-7b",
+            6738.415616,
+            "llama-13b",
+            13_015.86432,
+            "llama-33b",
+            32_528.943616,
+            "llama-65b",
+            65_285.660672,
+            "llama2-7b",
+            6738.415616,
+            "llama2-13b",
+            13_015.86432,
+            "llama2-70b",
+            68_976.648192,
+            "llama3-8b",
+            8030.261248,
+            "llama3-70b",
+            70_553.706496,
+            "llama3-405b",
+            405_853.3888,
+            "mistral-7b",
+            7241.732096,
+            "mixtral-8x7b",
+            46_702.792704,
+            "mixtral-8x22b",
+            140_620.634112,
+            "qwen2.5-0.5b",
+            494.032768,
+            "qwen2.5-1.5b",
+            1543.714304,
+            "qwen2.5-3b",
+            3085.938688,
+            "qwen2.5-7b",
+            7615.616512,
+            "qwen2.5-14b",
+            14_770.033664,
+            "qwen2.5-32b",
+            32_763.876352,
+            "qwen2.5-72b",
+            72_706.203648,
+            "qwen3-0.6b",
+            596.04992,
+            "qwen3-1.7b",
+            1720.574976,
+            "qwen3-4b",
+            4022.468096,
+            "qwen3-8b",
+            8190.73536,
+            "qwen3-14b",
+            14_768.3072,
+            "qwen3-32b",
+            32_762.123264,
+            "qwen3-30b-a3b",
+            30_532.122624,
+            "qwen3-235b-a22b",
+            235_093.63456,
+            "deepseek-v2-lite",
+            15_706.484224,
+            "deepseek-v2",
+            235_741.43488,
+            "deepseek-v3",
+            671_026.4192,
+            "gemma2-2b",
+            2614.341888,
+            "gemma2-9b",
+            9241.705984,
+            "gemma2-27b",
+            27_227.12832,
+            "gemma3-1b",
+            999.885952,
+            "gemma3-4b",
+            3880.099328,
+            "gemma3-12b",
+            11_765.788416,
+            "gemma3-27b",
+            27_009.00224,
+            "megatron-8.3b",
+            8300.0,
+            "turing-nlg-17b",
+            17_200.0,
+            "mt-nlg-530b",
+            530_000.0,
+            "megatron-1t",
+            1_008_000.0,
         };
         for (int i = 0; i < table.length; i += 2) {
             PUBLISHED.put((String) table[i], (Double) table[i + 1]);
@@ -80,8 +167,7 @@ class ModelTest {
     }
 
     private static Job bare(Model model) {
-        return new Job(
-                model, Batch.ONE, Precision.BF16, OptimizerKind.ADAM, BIG, Overheads.NONE);
+        return new Job(model, Batch.ONE, Precision.BF16, OptimizerKind.ADAM, BIG, Overheads.NONE);
     }
 
     private static double activations(Job job, Techniques t) {
@@ -114,8 +200,7 @@ class ModelTest {
         Model llama = Presets.of("llama3-8b");
         double s = llama.sequence();
         double expected = s * 2 * (4 * 4096 + 4096 + 2 * 1024 + 4096 + 3 * 14_336) + 4 * 32 * s;
-        assertEquals(
-                expected, perLayer(llama, AttentionKernel.FLASH, Techniques.PLAIN), 4);
+        assertEquals(expected, perLayer(llama, AttentionKernel.FLASH, Techniques.PLAIN), 4);
         // Without dropout the scores are kept once.
         assertEquals(
                 expected - 4 * 32 * s + 2 * 32 * s * s,
@@ -147,8 +232,7 @@ class ModelTest {
         double s = 1024;
         double h = 2048;
         double t = 4;
-        Techniques whole =
-                Techniques.PLAIN.withSplit(new ModelParallel(4, false, 1, 1, 1, 1));
+        Techniques whole = Techniques.PLAIN.withSplit(new ModelParallel(4, false, 1, 1, 1, 1));
         assertEquals(
                 s * h * (10 + 24 / t + 5 * 16 * s / (h * t)),
                 perLayer(gpt, AttentionKernel.MATH, whole),

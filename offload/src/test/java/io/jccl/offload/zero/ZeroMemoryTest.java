@@ -129,7 +129,8 @@ class ZeroMemoryTest {
                         job.with(system),
                         Techniques.PLAIN.withStage(3).withState(host, host, host));
         double planned =
-                (plan.host().parameters() + plan.host().gradients() + plan.host().optimizer()) / 2e9;
+                (plan.host().parameters() + plan.host().gradients() + plan.host().optimizer())
+                        / 2e9;
         assertEquals(bytes / 2.0, planned);
         ZeroOptions options =
                 ZeroOptions.stage(3)
