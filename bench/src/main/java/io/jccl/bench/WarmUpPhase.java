@@ -80,12 +80,7 @@ final class WarmUpPhase {
      * @return what it took
      */
     Report.WarmUp run() {
-        // Large ones first: their vector loops take the compiler longest.
-        List<Long> sizes = new ArrayList<>(sizes(PerfConfig.AUTOMATIC_BELOW, MOST_BYTES));
-        sizes.addAll(sizes(0, PerfConfig.AUTOMATIC_BELOW - 1));
-        if (!sizes.isEmpty() && Collections.max(sizes) > CALLS_BYTES) {
-            sizes.add(CALLS_BYTES);
-        }
+        List<Long> sizes = sizes(config.sizes());
         int kinds = config.collective().reduces() ? config.ops().size() : 1;
         int paths = sizes.isEmpty() ? 0 : config.types().size() * kinds;
         int left = paths;
@@ -104,10 +99,22 @@ final class WarmUpPhase {
         return new Report.WarmUp(passed / 1e9, operations, paths, steady);
     }
 
-    /** Sizes of the run within bounds, larger ones as the upper bound, not too many. */
-    private List<Long> sizes(long least, long most) {
+    /**
+     * Sizes to warm up for those of a run: large ones first, whose loops take the compiler longest.
+     */
+    static List<Long> sizes(List<Long> measured) {
+        List<Long> sizes = new ArrayList<>(some(measured, PerfConfig.AUTOMATIC_BELOW, MOST_BYTES));
+        sizes.addAll(some(measured, 0, PerfConfig.AUTOMATIC_BELOW - 1));
+        if (!sizes.isEmpty() && Collections.max(sizes) > CALLS_BYTES) {
+            sizes.add(CALLS_BYTES);
+        }
+        return sizes;
+    }
+
+    /** Sizes within bounds, larger ones as the upper bound, not too many. */
+    private static List<Long> some(List<Long> measured, long least, long most) {
         long[] all =
-                config.sizes().stream()
+                measured.stream()
                         .mapToLong(s -> most == MOST_BYTES ? Math.min(s, most) : s)
                         .filter(s -> s >= least && s <= most)
                         .distinct()

@@ -129,8 +129,9 @@ final class ModelOptions {
                             + " both specify the model; give one of --model, --config, --params, or"
                             + " --layers and --hidden");
         }
-        if (model != null || config != null) {
-            Model known = model != null ? Presets.of(model) : ConfigFile.read(config);
+        Model known =
+                model != null ? Presets.of(model) : config != null ? ConfigFile.read(config) : null;
+        if (known != null) {
             String unfit =
                     untied
                             ? "--untied"

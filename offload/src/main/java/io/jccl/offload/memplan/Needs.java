@@ -60,8 +60,8 @@ record Needs(
         double meanExperts = model.routed() / (t.tensor() * t.pipeline());
         int shards = d * split.context();
 
-        boolean gathered = t.stage() >= 3 && shards > 1 || t.parameters() != Tier.DEVICE;
-        boolean scattered = t.stage() >= 2 && shards > 1 || t.gradients() != Tier.DEVICE;
+        boolean gathered = (t.stage() >= 3 && shards > 1) || t.parameters() != Tier.DEVICE;
+        boolean scattered = (t.stage() >= 2 && shards > 1) || t.gradients() != Tier.DEVICE;
         double unit = Math.max(model.largestLayer(ep), v * h) / t.tensor() / t.pieces();
         // Each rank has a part of the experts, and shards it over the ranks with the same part.
         double held1 = held(fullest, experts, t.stage() >= 1, shards, ep);

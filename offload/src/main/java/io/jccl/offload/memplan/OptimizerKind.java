@@ -6,20 +6,26 @@ import java.util.List;
 /** Optimizers by their state per parameter. */
 public enum OptimizerKind {
     /** Adam: momentum and variance (arXiv 1412.6980). */
-    ADAM("adam", 2),
+    ADAM("adam", 2, 0),
     /** AdamW: momentum and variance (arXiv 1711.05101). */
-    ADAMW("adamw", 2),
+    ADAMW("adamw", 2, 0),
+    /** Adam with moments of a byte each, in blocks of 2048 (arXiv 2110.02861). */
+    ADAM_8BIT("adam-8bit", 2, 1),
     /** SGD with momentum. */
-    SGD_MOMENTUM("sgd-momentum", 1),
+    SGD_MOMENTUM("sgd-momentum", 1, 0),
     /** SGD without. */
-    SGD("sgd", 0);
+    SGD("sgd", 0, 0);
 
     private final String label;
     private final int moments;
 
-    OptimizerKind(String label, int moments) {
+    /** Bytes of a moment; 0 as the precision has it. */
+    private final int moment;
+
+    OptimizerKind(String label, int moments, int moment) {
         this.label = label;
         this.moments = moments;
+        this.moment = moment;
     }
 
     /**
@@ -61,13 +67,14 @@ public enum OptimizerKind {
     }
 
     /**
-     * Bytes of state per parameter on the device: master parameter and moments.
+     * Bytes of state per parameter on the device: master parameter and moments. The scale of a
+     * block of 8-bit moments, 4 bytes for 2048, is left out.
      *
      * @param precision the formats
      * @return bytes
      */
     public int bytes(Precision precision) {
-        return precision.master() + moments * precision.moment();
+        return precision.master() + moments * (moment > 0 ? moment : precision.moment());
     }
 
     @Override

@@ -134,6 +134,7 @@ class MemoryPlannerTest {
         "BF16, ADAMW, 16, 20",
         "BF16, SGD_MOMENTUM, 12, 16",
         "BF16, SGD, 8, 12",
+        "BF16, ADAM_8BIT, 10, 14",
         "BF16_STATES, ADAMW, 12, 12",
         "BF16_PURE, ADAM, 8, 8",
     })
