@@ -59,9 +59,7 @@ class NcclSnippetsTest {
                         assertTrue(Collectives.withNccl(comm, gradients).startsWith("2."))));
         assertEquals(registered + 2, calls("ncclCommRegister"));
         assertEquals(
-                calls("ncclCommDeregister"),
-                calls("ncclCommRegister"),
-                "a registration is left");
+                calls("ncclCommDeregister"), calls("ncclCommRegister"), "a registration is left");
     }
 
     @Test

@@ -31,10 +31,10 @@ import picocli.CommandLine.Option;
 import picocli.CommandLine.Spec;
 
 /**
- * Measures the time to enqueue an allReduce on all ranks at once, without the work of the streams: a
- * host function holds each stream while calls are timed. Rounds with {@link Communicator} alternate
- * with rounds that call NCCL directly, so that both see the same machine. {@code nccl_allreduce -E}
- * measures the same from C.
+ * Measures the time to enqueue an allReduce on all ranks at once, without the work of the streams:
+ * a host function holds each stream while calls are timed. Rounds with {@link Communicator}
+ * alternate with rounds that call NCCL directly, so that both see the same machine. {@code
+ * nccl_allreduce -E} measures the same from C.
  */
 @Command(mixinStandardHelpOptions = true)
 final class EnqueueLoop implements Callable<Integer> {
