@@ -16,11 +16,14 @@ import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.lang.management.ManagementFactory;
 import java.util.Arrays;
+import java.util.List;
 import java.util.Locale;
 import java.util.Objects;
 import java.util.concurrent.BrokenBarrierException;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CyclicBarrier;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicIntegerArray;
 import java.util.concurrent.locks.LockSupport;
 import java.util.stream.IntStream;
@@ -28,6 +31,7 @@ import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
+import picocli.CommandLine.ParameterException;
 import picocli.CommandLine.Spec;
 
 /**
@@ -38,8 +42,8 @@ import picocli.CommandLine.Spec;
  */
 @Command(mixinStandardHelpOptions = true)
 final class EnqueueLoop implements Callable<Integer> {
-    private static final NcclApi NCCL = NativeLibraries.nccl();
     private static final int COUNT = 2;
+    private static final long PATIENCE_SECONDS = 60;
 
     /** Entries of the held flags for each rank, so that two ranks share no cache line. */
     private static final int STRIDE = 32;
@@ -57,6 +61,11 @@ final class EnqueueLoop implements Callable<Integer> {
     @Option(names = "--rounds", description = "Rounds of each way, after as many for warm-up.")
     private int rounds = 3000;
 
+    /** Loaded by a measurement, not by the help. */
+    private static final class Native {
+        static final NcclApi NCCL = NativeLibraries.nccl();
+    }
+
     /** One way to enqueue the calls of a round. */
     private interface Way {
         void enqueue(int calls);
@@ -67,13 +76,22 @@ final class EnqueueLoop implements Callable<Integer> {
         if (spec == null) {
             throw new IllegalStateException("not run by picocli");
         }
+        if (ranks < 1 || calls < 1 || rounds < 1) {
+            throw new ParameterException(
+                    spec.commandLine(),
+                    "--ranks, --calls and --rounds are "
+                            + List.of(ranks, calls, rounds)
+                            + ", expected 1 or more of each");
+        }
         var out = spec.commandLine().getOut();
         AtomicIntegerArray held = new AtomicIntegerArray(ranks * STRIDE);
         CyclicBarrier barrier = new CyclicBarrier(ranks);
         try (Arena arena = Arena.ofShared()) {
             MemorySegment handles = arena.allocate(ValueLayout.JAVA_LONG, ranks);
-            NCCL.check(
-                    NCCL.ncclCommInitAll(handles, ranks, MemorySegment.NULL), "ncclCommInitAll", 0);
+            Native.NCCL.check(
+                    Native.NCCL.ncclCommInitAll(handles, ranks, MemorySegment.NULL),
+                    "ncclCommInitAll",
+                    0);
             Communicator.runLocal(
                     IntStream.range(0, ranks).mapToObj(Cuda::device).toList(),
                     CommunicatorOptions.DEFAULT,
@@ -84,7 +102,8 @@ final class EnqueueLoop implements Callable<Integer> {
                             out.print(lines);
                             out.flush();
                         }
-                        NCCL.check(NCCL.ncclCommDestroy(handle), "ncclCommDestroy", 0);
+                        Native.NCCL.check(
+                                Native.NCCL.ncclCommDestroy(handle), "ncclCommDestroy", 0);
                     });
         }
         return 0;
@@ -146,8 +165,8 @@ final class EnqueueLoop implements Callable<Integer> {
     private static Way direct(long handle, long send, long recv, long stream) {
         return n -> {
             for (int i = 0; i < n; i++) {
-                NCCL.check(
-                        NCCL.ncclAllReduce(
+                Native.NCCL.check(
+                        Native.NCCL.ncclAllReduce(
                                 send,
                                 recv,
                                 COUNT,
@@ -176,8 +195,8 @@ final class EnqueueLoop implements Callable<Integer> {
 
     private static void await(CyclicBarrier barrier) {
         try {
-            barrier.await();
-        } catch (InterruptedException | BrokenBarrierException e) {
+            barrier.await(PATIENCE_SECONDS, TimeUnit.SECONDS);
+        } catch (InterruptedException | BrokenBarrierException | TimeoutException e) {
             throw new IllegalStateException("another rank failed", e);
         }
     }
