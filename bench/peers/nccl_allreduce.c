@@ -2,10 +2,12 @@
  * allReduce of the installed NCCL from C, timed as `jccl all_reduce --engine nccl` times it: one
  * thread, one stream and one device for each rank; as many warm-up calls for each size; the mean of many
  * calls until the stream is idle, which is found by polling, as in nccl-tests; averaged over ranks. Libraries are opened at run time, so it builds without CUDA.
- *   nccl_allreduce [-G LAUNCHES] [-R 2] LIBNCCL LIBCUDART RANKS ITERATIONS WARMUPS ROUNDS BYTES...
+ *   nccl_allreduce [-G LAUNCHES] [-R 2] [-E CALLS] LIBNCCL LIBCUDART RANKS ITERATIONS WARMUPS ROUNDS BYTES...
  * -G captures the iterations as a graph and launches that; -R 2 takes memory from NCCL and registers it as
  * symmetric windows; both as in nccl-tests and in jccl.
- * Prints "BYTES MICROSECONDS" per round and size. With fewer devices than ranks they share, which
+ * -E CALLS times enqueuing alone, without what streams do: a host function holds each stream while that many calls
+ * are made; then each rank prints "c RANK" and the least, tenth percentile and median of the rounds, in nanoseconds a call.
+ * Else prints "BYTES MICROSECONDS" per round and size. With fewer devices than ranks they share, which
  * NCCL 2.30 and newer allow with NCCL_MULTI_RANK_GPU_ENABLE=1.
  */
 #define _GNU_SOURCE
@@ -47,7 +49,9 @@ static int (*nccl_malloc)(void **, size_t);
 static int (*window_register)(comm_t, void *, size_t, window_t *, int);
 static int (*window_deregister)(comm_t, window_t);
 
-static int launches, registration;
+static int (*launch_host)(stream_t, void (*)(void *), void *);
+
+static int launches, registration, calls;
 static int ranks, iterations, warmups, rounds, nsizes, devices;
 static size_t *sizes;
 static id_t128 id;
@@ -120,6 +124,44 @@ static void measure(int rank, comm_t comm, stream_t stream, float *send, float *
     pthread_barrier_wait(&barrier);
 }
 
+static void hold(void *released)
+{
+    while (!__atomic_load_n((int *)released, __ATOMIC_ACQUIRE)) {
+        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+    }
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void measure_enqueue(int rank, comm_t comm, stream_t stream, float *send, float *recv, size_t bytes)
+{
+    double *nanos = malloc((size_t)rounds * sizeof *nanos);
+    for (int round = -rounds; nanos != NULL && round < rounds; round++) { // the first half is warm-up
+        int released = 0;
+        check(launch_host(stream, hold, &released), "cudaLaunchHostFunc");
+        pthread_barrier_wait(&barrier);
+        double start = now();
+        for (int i = 0; i < calls; i++) {
+            check(all_reduce(send, recv, bytes / sizeof *send, FLOAT32, SUM, comm, stream), "ncclAllReduce");
+        }
+        double spent = (now() - start) * 1e3 / calls;
+        __atomic_store_n(&released, 1, __ATOMIC_RELEASE);
+        wait_for(stream);
+        if (round >= 0) {
+            nanos[round] = spent;
+        }
+    }
+    if (nanos != NULL) {
+        qsort(nanos, (size_t)rounds, sizeof *nanos, ascending);
+        printf("c %d %.1f %.1f %.1f\n", rank, nanos[0], nanos[rounds / 10], nanos[rounds / 2]);
+    }
+    free(nanos);
+}
+
 static void *run(void *argument)
 {
     int rank = (int)(long)argument;
@@ -147,7 +189,10 @@ static void *run(void *argument)
             exit(1);
         }
     }
-    for (int round = 0; round < rounds; round++) {
+    if (calls > 0) {
+        measure_enqueue(rank, comm, stream, send, recv, sizes[0]);
+    }
+    for (int round = 0; calls == 0 && round < rounds; round++) {
         for (int i = 0; i < nsizes; i++) {
             measure(rank, comm, stream, send, recv, sizes[i]);
         }
@@ -171,13 +216,13 @@ static void *symbol(void *library, const char *name)
 
 int main(int argc, char **argv)
 {
-    while (argc > 3 && argv[1][0] == '-' && (argv[1][1] == 'G' || argv[1][1] == 'R')) {
-        *(argv[1][1] == 'G' ? &launches : &registration) = atoi(argv[2]);
+    while (argc > 3 && argv[1][0] == '-' && (argv[1][1] == 'G' || argv[1][1] == 'R' || argv[1][1] == 'E')) {
+        *(argv[1][1] == 'G' ? &launches : argv[1][1] == 'R' ? &registration : &calls) = atoi(argv[2]);
         argc -= 2;
         argv += 2;
     }
-    if (argc < 8 || launches < 0 || (registration != 0 && registration != 2)) {
-        fprintf(stderr, "usage: nccl_allreduce [-G LAUNCHES] [-R 2] LIBNCCL LIBCUDART RANKS ITERATIONS WARMUPS ROUNDS BYTES...\n");
+    if (argc < 8 || launches < 0 || calls < 0 || (registration != 0 && registration != 2)) {
+        fprintf(stderr, "usage: nccl_allreduce [-G LAUNCHES] [-R 2] [-E CALLS] LIBNCCL LIBCUDART RANKS ITERATIONS WARMUPS ROUNDS BYTES...\n");
         return 2;
     }
     void *nccl = dlopen(argv[1], RTLD_NOW), *cuda = nccl == NULL ? NULL : dlopen(argv[2], RTLD_NOW);
@@ -196,6 +241,9 @@ int main(int argc, char **argv)
     *(void **)&cuda_memset = symbol(cuda, "cudaMemset");
     *(void **)&stream_create = symbol(cuda, "cudaStreamCreateWithFlags");
     *(void **)&stream_query = symbol(cuda, "cudaStreamQuery");
+    if (calls > 0) {
+        *(void **)&launch_host = symbol(cuda, "cudaLaunchHostFunc");
+    }
     if (launches > 0) {
         *(void **)&begin_capture = symbol(cuda, "cudaStreamBeginCapture");
         *(void **)&end_capture = symbol(cuda, "cudaStreamEndCapture");

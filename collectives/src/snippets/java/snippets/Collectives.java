@@ -4,8 +4,12 @@ import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.CpuBinding;
 import io.jccl.Group;
+import io.jccl.LocalJob;
+import io.jccl.NcclCommunicator;
+import io.jccl.NcclSteering;
 import io.jccl.PeerCopies;
 import io.jccl.ReduceOp;
+import io.jccl.compute.Compute;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
@@ -17,12 +21,14 @@ import io.jccl.rendezvous.LaunchEnvironment;
 import io.jccl.rendezvous.Store;
 import io.jccl.rendezvous.StoreSecret;
 import io.jccl.rendezvous.StoreServer;
+import io.jccl.topology.Operation;
 import io.jccl.topology.Topology;
+import io.jccl.topology.plan.Plan;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.List;
 
-/** Examples of the Javadoc. SnippetsTest runs those that need no GPU. */
+/** Examples of the Javadoc. SnippetsTest runs those that need no GPU, NcclSnippetsTest others. */
 final class Collectives {
     static final double[] MEANS = new double[2];
 
@@ -130,7 +136,7 @@ final class Collectives {
         return comm;
     }
 
-    /** Compiled only: needs a GPU. */
+    /** Needs a GPU, or the fakes of the tests. */
     static void record(Communicator comm, Buffer gradients, int steps) {
         // @start region="graph"
         try (Stream stream = comm.device().newStream();
@@ -154,5 +160,55 @@ final class Collectives {
             copies.broadcast(buffers.get(0), buffers, 0, streams); // one call, for all ranks
         }
         // @end
+    }
+
+    /** Needs GPUs, or the fakes of the tests. */
+    static String withNccl(Communicator comm, Buffer gradients) {
+        // @start region="nccl"
+        // every communicator whose device is a GPU is one of NCCL
+        NcclCommunicator nccl = (NcclCommunicator) comm;
+        Stream stream = comm.device().defaultStream();
+        NcclCommunicator.Registration zeroCopy = nccl.register(gradients);
+        comm.allReduce(gradients, ReduceOp.AVG, stream); // NCCL accesses the buffer directly
+        stream.synchronize();
+        zeroCopy.close(); // before the buffer and the communicator
+        return nccl.ncclVersion(); // such as 2.30.7
+        // @end
+    }
+
+    static List<String> advised(Plan plan) {
+        // @start region="steering"
+        try (NcclSteering steering =
+                NcclSteering.builder(plan)
+                        .algorithm(Operation.ALL_REDUCE, 64 << 20) // the fastest for 64 MiB
+                        .build()) { // advises only: nothing is set
+            return steering.advice().settings().stream()
+                    .map(s -> s.variable() + "=" + s.value() + ", since " + s.why())
+                    .toList();
+        }
+        // @end
+    }
+
+    static double descend(Device device) {
+        // @start region="compute"
+        Stream stream = device.defaultStream();
+        try (Compute compute = Compute.of(device); // the host, or a GPU
+                Buffer weights = device.allocate(DataType.FLOAT32, 1024);
+                Buffer gradients = device.allocate(DataType.FLOAT32, 1024)) {
+            compute.fill(gradients, 2, stream);
+            compute.axpy(-0.5, gradients, weights, stream); // weights -= 0.5 * gradients
+            return weights.get(0); // -1; waits for the stream
+        }
+        // @end
+    }
+
+    static ProcessBuilder process(List<String> command, String id, int rank, int size) {
+        // @start region="localJob"
+        // id: LocalJob.newId(), the same for all ranks
+        ProcessBuilder process = new ProcessBuilder(command);
+        process.environment().putAll(LocalJob.environment(id, rank, size));
+        // each process calls Communicator.fromEnvironment()
+        // @end
+        return process;
     }
 }

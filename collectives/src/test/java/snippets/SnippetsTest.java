@@ -2,13 +2,26 @@ package snippets;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.Communicator;
 import io.jccl.CpuBinding;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
+import io.jccl.device.Device;
 import io.jccl.rendezvous.Store;
+import io.jccl.topology.Operation;
+import io.jccl.topology.plan.Plan;
+import io.jccl.topology.plan.Planner;
+import io.jccl.topology.read.ReadOptions;
+import io.jccl.topology.read.TopologyReader;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
+import java.util.List;
+import java.util.Map;
 import org.junit.jupiter.api.Test;
 
 /** Examples of the Javadoc do what their comments say. */
@@ -51,6 +64,34 @@ class SnippetsTest {
         try (Store store = Store.inMemory()) {
             assertEquals("node7:4711 1", Collectives.meet(store));
         }
+    }
+
+    @Test
+    void compute() {
+        assertEquals(-1, Collectives.descend(Device.host()));
+    }
+
+    @Test
+    void localJob() {
+        Map<String, String> environment =
+                Collectives.process(List.of("java"), "a", 1, 2).environment();
+        assertEquals("a", environment.get("JCCL_JOB_ID"));
+        assertEquals("1", environment.get("RANK"));
+        assertEquals("2", environment.get("WORLD_SIZE"));
+    }
+
+    @Test
+    void steering() throws IOException {
+        String dump = Files.readString(Path.of("../docs/examples/dgx-1.txt"));
+        Plan plan =
+                Planner.plan(
+                        TopologyReader.topology(dump, ReadOptions.DEFAULT),
+                        Operation.ALL_REDUCE,
+                        List.of(0, 1, 2, 3),
+                        0);
+        List<String> advised = Collectives.advised(plan);
+        assertTrue(advised.stream().anyMatch(s -> s.startsWith("NCCL_ALGO=")), advised::toString);
+        assertNull(System.getenv("NCCL_ALGO"));
     }
 
     @Test

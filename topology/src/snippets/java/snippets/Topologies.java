@@ -2,6 +2,8 @@ package snippets;
 
 import io.jccl.topology.Operation;
 import io.jccl.topology.Topology;
+import io.jccl.topology.cost.CostModel;
+import io.jccl.topology.cost.Prediction;
 import io.jccl.topology.plan.Plan;
 import io.jccl.topology.plan.Planner;
 import io.jccl.topology.read.ReadOptions;
@@ -38,5 +40,14 @@ final class Topologies {
             throw new IllegalStateException(plan.toString());
         }
         return plan;
+    }
+
+    static String fastest(Topology topology, long bytes) {
+        // @start region="cost"
+        Prediction p =
+                CostModel.nccl().choose(topology, List.of(0, 1, 2, 3), Operation.ALL_REDUCE, bytes);
+        String choice = p.algorithm() + " " + p.protocol() + ": " + p.timeUs() + " us";
+        // @end
+        return choice;
     }
 }

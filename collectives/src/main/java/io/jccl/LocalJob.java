@@ -8,6 +8,8 @@ import java.util.UUID;
 /**
  * Helps a launcher to start the ranks of one run as processes of this machine.
  *
+ * {@snippet class="snippets.Collectives" region="localJob"}
+ *
  * <p><b>Threads:</b> any.
  */
 public final class LocalJob {

@@ -13,6 +13,8 @@ import java.util.List;
  * versions. {@link #shrink}, {@link #grow}, {@link #revoke}, {@link #suspend}, {@link #resume} and
  * {@link #window} take effect at once, so within {@link Group#run} they throw {@link
  * IllegalStateException}.
+ *
+ * {@snippet class="snippets.Collectives" region="nccl"}
  */
 public interface NcclCommunicator extends Communicator {
     /** Kinds of device memory that a communicator uses, in bytes. */

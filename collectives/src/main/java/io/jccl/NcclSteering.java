@@ -29,6 +29,8 @@ import org.jspecify.annotations.Nullable;
  * variables are set in this process when the first communicator is made with {@link
  * CommunicatorOptions#withSteering}.
  *
+ * {@snippet class="snippets.Collectives" region="steering"}
+ *
  * <p><b>Ranks</b> keep the caller's numbering: entry <i>i</i> of {@code Communicator.local(devices,
  * options)} is on {@code devices.get(i)}, steered or not. To make consecutive ranks neighbours on a
  * ring of the plan, pass {@link #ordered} devices.

@@ -1,11 +1,16 @@
 package io.jccl;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.bindings.NcclException;
 import io.jccl.error.JcclException;
 import io.jccl.testfake.TestFake;
+import io.jccl.testkit.FakeRas;
+import io.jccl.testkit.FakeRas.Comm;
+import io.jccl.testkit.FakeRas.Manner;
+import io.jccl.testkit.FakeRas.Rank;
 import io.jccl.testkit.Workers;
 import io.jccl.testkit.Workers.Worker;
 import java.io.IOException;
@@ -134,6 +139,54 @@ class NcclProcessFaultTest {
     @CsvSource({"allReduce, 0", "barrier, 2", "sendRecv, 1"})
     void killedRankIsNamedElsewhere(String what, int victim) throws IOException {
         killedRankIsNamed(what, victim);
+    }
+
+    /** Runs two ranks, of which the second never calls the operation, beside a RAS service. */
+    private Report timeoutBeside(FakeRas ras, boolean ours) throws IOException {
+        try (Workers workers = world(2, Map.of("NCCL_RAS_ADDR", ras.address()))) {
+            workers.startAll(FaultWorker.class, "late", SHORT, "1");
+            List<Rank> known = new ArrayList<>();
+            for (Worker w : workers.all()) {
+                long pid = ours ? w.pid() : ProcessHandle.current().pid();
+                known.add(new Rank(w.rank(), pid, 0, 0, false, 0, 0, 0, 0, 5 - 2 * w.rank()));
+            }
+            ras.report(new Comm(0x48a1, 2, known, List.of()));
+            Report report = Report.of(workers.all().getFirst());
+            report.is(CollectiveTimeoutException.class, "allReduce(int32, count 50000, sum)");
+            workers.all().get(1).endInput();
+            assertAllEnd(workers);
+            return report;
+        }
+    }
+
+    /** The second form is NCCL's before 2.28.7, which does not report process ids. */
+    @ParameterizedTest
+    @CsvSource({"NORMAL, RAS says:", "OLD, RAS says (perhaps of another job here):"})
+    void aTimeoutReportsWhatRasKnows(Manner manner, String heading) throws IOException {
+        try (FakeRas ras = new FakeRas(manner, 0)) {
+            Report report = timeoutBeside(ras, true);
+            report.is(
+                    CollectiveTimeoutException.class,
+                    "rank 1 has completed",
+                    "NCCL's own " + heading,
+                    "behind: rank 1 has launched 3 of 5 operations of the kind AllReduce",
+                    "[communicator 0x48a1]");
+            assertTrue(
+                    ras.commands.stream().anyMatch(c -> c.contains("STATUS")),
+                    ras.commands::toString);
+        }
+    }
+
+    /** Nor does the report wait for it. */
+    @ParameterizedTest
+    @CsvSource({"SILENT, true", "HANGING, true", "OTHER, true", "CUT, true", "NORMAL, false"})
+    void aTimeoutIsReportedWithoutRas(Manner manner, boolean ours) throws IOException {
+        try (FakeRas ras = new FakeRas(manner, 0)) {
+            Report report = timeoutBeside(ras, ours);
+            report.is(CollectiveTimeoutException.class, "rank 1 has completed");
+            assertFalse(report.message.contains("RAS"), report::toString);
+            report.soon();
+        }
     }
 
     @Test

@@ -12,6 +12,8 @@ import org.jspecify.annotations.Nullable;
  * stored is rounded once to nearest even. Only the payload of a NaN and, of {@link #sumOfSquares},
  * the order of the sum may differ; docs/compute.md states the bound.
  *
+ * {@snippet class="snippets.Collectives" region="compute"}
+ *
  * <p>An operation is enqueued on a stream of the device and returns; on the host's default stream
  * it has run by then. Buffers must stay open until it has. Arguments are checked before anything is
  * enqueued. An operation over no elements does nothing.

@@ -70,7 +70,7 @@ public final class FakeRas implements AutoCloseable {
 
     private final ServerSocket server;
     private final Manner manner;
-    private final List<Comm> comms;
+    private volatile List<Comm> comms;
     private final int timeouts;
     private final AtomicInteger connections = new AtomicInteger();
     private final ConcurrentLinkedQueue<Socket> open = new ConcurrentLinkedQueue<>();
@@ -88,6 +88,11 @@ public final class FakeRas implements AutoCloseable {
             throw new java.io.UncheckedIOException(e);
         }
         Thread.ofPlatform().daemon().name("fake-ras").start(this::accept);
+    }
+
+    /** What it reports from now on, such as ranks whose processes did not exist before. */
+    public void report(Comm... known) {
+        comms = List.of(known);
     }
 
     /** Where it listens. */

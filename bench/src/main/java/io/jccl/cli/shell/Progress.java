@@ -52,7 +52,15 @@ public final class Progress {
         SHOWN
     }
 
-    Progress(PrintWriter err, BooleanSupplier terminal, String asked, LongSupplier clock) {
+    /**
+     * Progress for tests; programs call {@link #to}.
+     *
+     * @param err where the line goes
+     * @param terminal whether that is a terminal
+     * @param asked value of JCCL_PROGRESS
+     * @param clock in nanoseconds
+     */
+    public Progress(PrintWriter err, BooleanSupplier terminal, String asked, LongSupplier clock) {
         this.err = err;
         this.terminal = terminal;
         this.asked = asked;
@@ -69,7 +77,7 @@ public final class Progress {
         return new Progress(new PrintWriter(Writer.nullWriter()), () -> false, "0", () -> 0);
     }
 
-    /** Whether standard error is one that can erase; a console stands for it where nobody tells. */
+    /** Whether standard error can erase a line; off Linux, whether there is a console. */
     @SuppressWarnings("SystemConsoleNull") // since Java 25 it may be null again
     private static boolean isTerminal() {
         if ("dumb".equals(System.getenv("TERM"))) {

@@ -30,7 +30,6 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import java.util.Objects;
 import java.util.concurrent.Callable;
@@ -99,9 +98,6 @@ public final class TrainCommand implements Callable<Integer> {
 
     private static final int WARM_RUN = 10;
     private static final long WARM_NANOS = 2_000_000_000L;
-    private static final int REPORTS = 10;
-    private static final int BAR = 30;
-    private static final double PACE_SECONDS = 0.1;
 
     @Option(
             names = {"-g", "--ranks"},
@@ -166,8 +162,8 @@ public final class TrainCommand implements Callable<Integer> {
                             + " a restart by jccl run: from the newest one, if any).")
     private @Nullable String resume;
 
-    /** Which of several sets is trained, for progress. */
-    private String part = "";
+    /** The run under way among all that {@code --compare} makes; null if there is only one. */
+    private TrainReporter.@Nullable Part part;
 
     @Option(
             names = "--timeout",
@@ -423,65 +419,13 @@ public final class TrainCommand implements Callable<Integer> {
         return r;
     }
 
-    /** Prints occasional lines, and a progress bar on a terminal. */
     private TrainRun.Report reporter(
             RunSettings s, Corpus corpus, boolean prints, PrintWriter out, Progress progress) {
-        if (prints) {
-            out.println(
-                    "# jccl "
-                            + Version.TEXT
-                            + " train "
-                            + s.techniques()
-                            + ": "
-                            + s.techniques().ranks()
-                            + " ranks");
-            out.println("# " + TrainReport.model(s, corpus.source()));
-            out.println("#   step    loss (nats a character)");
-            out.flush();
-        }
         PrintWriter err = Objects.requireNonNull(spec).commandLine().getErr();
-        int pace = Math.max(1, s.steps() / REPORTS);
-        String name = s.techniques().toString();
-        return new TrainRun.Report() {
-            private int first = -1;
-            private double shown;
-
-            @Override
-            public void warn(String text) {
-                progress.erase();
-                err.println("jccl train: warning: " + Output.oneLine(text));
-                err.flush();
-            }
-
-            @Override
-            public void step(int step, double loss, double seconds) {
-                if (first < 0) {
-                    first = step - 1;
-                }
-                if (prints && (step % pace == 0 || step == s.steps())) {
-                    progress.erase();
-                    out.printf(Locale.ROOT, "%8d  %8.4f%n", step, loss);
-                    out.flush();
-                }
-                if (seconds - shown > PACE_SECONDS) {
-                    shown = seconds;
-                    int done = BAR * step / s.steps();
-                    progress.at(
-                            String.format(
-                                    Locale.ROOT,
-                                    "%s%s [%s%s] loss %.3f, %.0f samples/s",
-                                    part,
-                                    name,
-                                    "#".repeat(done),
-                                    "-".repeat(BAR - done),
-                                    loss,
-                                    (step - first) * s.batch() / seconds),
-                            step,
-                            s.steps(),
-                            "steps");
-                }
-            }
-        };
+        TrainReporter.Part of = part == null ? TrainReporter.Part.only(s) : part;
+        TrainReporter reporter = new TrainReporter(s, of, prints ? out : null, err, progress);
+        reporter.start(corpus.source());
+        return reporter;
     }
 
     private int compared(Corpus corpus, Path folder, PrintWriter out, Progress progress)
@@ -499,22 +443,32 @@ public final class TrainCommand implements Callable<Integer> {
             int experts = model.experts > 0 ? model.experts : t.expert() > 1 ? COMPARED_EXPERTS : 0;
             sets.add(settings(corpus, t, experts, folder));
         }
-        List<TrainReport.Run> runs = new ArrayList<>();
         Map<RunSettings, TrainResult> references = new LinkedHashMap<>();
+        List<RunSettings> singles = new ArrayList<>();
         for (RunSettings s : sets) {
-            part = "set " + (sets.indexOf(s) + 1) + " of " + sets.size() + ", ";
             // Expert capacity is per micro-batch, so the reference run uses the same micro-batches.
             Techniques single =
                     s.shape().experts() == 0 ? Techniques.NONE : s.techniques().reference();
-            RunSettings one = settings(corpus, single, s.shape().experts(), folder);
+            singles.add(settings(corpus, single, s.shape().experts(), folder));
+        }
+        long all = singles.stream().distinct().count();
+        for (int i = 0; i < sets.size(); i++) {
+            all += sets.get(i).equals(singles.get(i)) ? 0 : 1;
+        }
+        List<TrainReport.Run> runs = new ArrayList<>();
+        for (int i = 0; i < sets.size(); i++) {
+            RunSettings one = singles.get(i);
             TrainResult reference = references.get(one);
             if (reference == null) {
+                part = new TrainReporter.Part(runs.size(), (int) all, one.steps(), false);
                 reference = trainWarm(one, corpus, out, progress);
                 references.put(one, reference);
                 runs.add(new TrainReport.Run(reference, null));
             }
-            if (!s.equals(one)) {
-                runs.add(new TrainReport.Run(trainWarm(s, corpus, out, progress), reference));
+            if (!sets.get(i).equals(one)) {
+                part = new TrainReporter.Part(runs.size(), (int) all, one.steps(), false);
+                TrainResult result = trainWarm(sets.get(i), corpus, out, progress);
+                runs.add(new TrainReport.Run(result, reference));
             }
         }
         progress.erase();
@@ -531,9 +485,12 @@ public final class TrainCommand implements Callable<Integer> {
             throws IOException {
         long end = System.nanoTime() + WARM_NANOS;
         RunSettings few = s.withSteps(WARM_RUN);
+        TrainReporter.Part measured = Objects.requireNonNull(part);
+        part = measured.warmUp();
         for (int done = 0; done < WARM_STEPS && System.nanoTime() < end; done += WARM_RUN) {
             train(few, corpus, false, out, progress);
         }
+        part = measured;
         return train(s, corpus, false, out, progress);
     }
 

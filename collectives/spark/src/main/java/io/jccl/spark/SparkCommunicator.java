@@ -22,6 +22,8 @@ import scala.reflect.ClassTag$;
  * Creates a communicator among the tasks of a barrier stage. A task's rank is its partition's
  * number, and there are as many ranks as partitions.
  *
+ * {@snippet class="snippets.OnSpark" region="average"}
+ *
  * <p>The engine depends on where the tasks run. If Spark assigned a GPU to each, it is NCCL, on one
  * machine or many. Without GPUs it is the host engine, which needs all tasks on one machine; tasks
  * on several machines are refused with a message that lists where each runs.

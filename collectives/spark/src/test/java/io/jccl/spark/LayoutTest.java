@@ -12,9 +12,11 @@ import java.util.concurrent.TimeUnit;
 import org.apache.spark.BarrierTaskContext;
 import org.apache.spark.SparkException;
 import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+import snippets.OnSpark;
 
 /** Several tasks in one JVM: they are ranks of their own as any others are. */
 @Timeout(value = 5, unit = TimeUnit.MINUTES, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
@@ -51,6 +53,13 @@ class LayoutTest {
             assertEquals(Collections.nCopies(ranks, "[]"), cluster.threads(ranks));
         }
         assertEquals(List.of(), Cluster.leftovers());
+    }
+
+    @Test
+    void theExampleOfTheJavadoc() {
+        try (Cluster cluster = new Cluster("local[2]")) {
+            assertEquals(List.of(1.5, 1.5), OnSpark.average(cluster.spark));
+        }
     }
 
     @Tag("exhaustive")

@@ -6,8 +6,8 @@ import java.util.concurrent.atomic.AtomicLong;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A recording of work into a graph, and afterwards the host functions that are in the graph: they
- * stay known until the graph is closed and the last launch has run them.
+ * A capture of work into a graph, and afterwards the host functions of the graph, which stay
+ * registered until the graph is closed and its last launch has run them.
  *
  * <p><b>Threads:</b> any.
  */
@@ -27,7 +27,7 @@ public final class Capture {
         this.name = "graph " + NUMBERS.incrementAndGet() + " (captured on " + stream + ")";
     }
 
-    /** Whether it still records. */
+    /** Whether the capture is in progress. */
     boolean isActive() {
         return active;
     }
@@ -36,22 +36,22 @@ public final class Capture {
         active = false;
     }
 
-    /** What it has become. */
+    /** The graph that it became. */
     void became(CudaGraph graph) {
         this.graph = graph;
     }
 
-    /** There is no graph of it any more, or never was. */
+    /** Notes that its graph was destroyed, or never created. */
     void vanished() {
         gone = true;
     }
 
-    /** Whether CUDA holds nothing of it any more. */
+    /** Whether CUDA no longer holds any part of it. */
     public boolean isGone() {
         return gone;
     }
 
-    /** Closes the graph, whose launches are refused with a reason from now on. */
+    /** Closes the graph; later launches are refused with this reason. */
     public void end(String reason) {
         CudaGraph g = graph;
         if (g != null) {
@@ -63,19 +63,19 @@ public final class Capture {
         functions.add(function);
     }
 
-    /** Called before each launch: every host function will run once more. */
+    /** Called before each launch, which will run every host function once. */
     synchronized void launching(CudaStream stream) {
         outstanding += functions.size();
         launchedOn = stream;
     }
 
-    /** Takes {@link #launching} back. */
+    /** Undoes {@link #launching}. */
     synchronized void notLaunched() {
         outstanding -= functions.size();
         forgetIfDone();
     }
 
-    /** A host function of a launch has run, and may have failed. */
+    /** Called when a host function of a launch has run, and may have failed. */
     void ran(@Nullable Throwable error) {
         CudaStream stream;
         synchronized (this) {

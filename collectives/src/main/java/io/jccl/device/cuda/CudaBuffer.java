@@ -18,19 +18,17 @@ import java.util.function.LongConsumer;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Elements in the memory of a GPU. Java never dereferences their address: single elements and
- * arrays are copied, which waits for the device.
+ * Elements in GPU memory. Java never dereferences the address: accesses to single elements and
+ * arrays copy them, and wait for the device.
  */
 public final class CudaBuffer implements Buffer {
-    /** Whose memory it is; one for a buffer and all its slices. */
+    /** The owner of the memory, shared by a buffer and all its slices. */
     private static final class Allocation {
         final long address;
         final @Nullable LongConsumer release;
         final AtomicBoolean closed = new AtomicBoolean();
 
-        /**
-         * The allocation that lent the memory, whose end is the end of this one; null if none did.
-         */
+        /** The allocation that lent the memory; closing it closes this one. Null if none did. */
         final @Nullable Allocation lender;
 
         Allocation(long address, @Nullable LongConsumer release, @Nullable Allocation lender) {
@@ -51,7 +49,7 @@ public final class CudaBuffer implements Buffer {
     private final DataType type;
     private final long count;
 
-    /** What was last cut from this one; views have no state, so any thread may see any of them. */
+    /** The last slice of this buffer; slices have no state, so any thread may see any of them. */
     private @Nullable CudaBuffer lastSlice;
 
     private CudaBuffer(
@@ -69,7 +67,7 @@ public final class CudaBuffer implements Buffer {
         this.count = count;
     }
 
-    /** Memory of {@code cudaMalloc}, with whatever content. */
+    /** Memory of {@code cudaMalloc}, not initialized. */
     public static CudaBuffer allocate(CudaDevice device, DataType type, long count) {
         long bytes = HostDevice.bytes(type, count);
         long address =
@@ -87,7 +85,7 @@ public final class CudaBuffer implements Buffer {
         return owned(device, address, type, count, at -> free(device, at));
     }
 
-    /** The same on a thread that captures a stream, which has no part in it. */
+    /** The same on a thread that is capturing a stream; it does not become part of the capture. */
     public static CudaBuffer allocateInCapture(CudaDevice device, DataType type, long count) {
         int before = exchangeCaptureMode(cudart_h.cudaStreamCaptureModeRelaxed());
         try {
@@ -113,7 +111,7 @@ public final class CudaBuffer implements Buffer {
         });
     }
 
-    /** Memory of the device's pool, there when the stream gets to it. */
+    /** Memory of the device's pool, allocated in stream order. */
     public static CudaBuffer allocateAsync(CudaStream stream, DataType type, long count) {
         long bytes = HostDevice.bytes(type, count);
         CudaDevice device = stream.cudaDevice();
@@ -142,7 +140,7 @@ public final class CudaBuffer implements Buffer {
                 });
     }
 
-    /** Memory that somebody else gives back by {@code release}, or never if that is null. */
+    /** Foreign memory, freed by {@code release}, or never if that is null. */
     public static CudaBuffer owned(
             CudaDevice device,
             long address,
@@ -196,7 +194,7 @@ public final class CudaBuffer implements Buffer {
         CudaRuntime.check(result, operation);
     }
 
-    /** Whether the memory is still there, as far as we know. */
+    /** Whether the memory is still allocated, as far as JCCL knows. */
     public boolean isOpen() {
         return allocation.isOpen();
     }
@@ -265,11 +263,11 @@ public final class CudaBuffer implements Buffer {
         throw new UnsupportedOperationException(
                 "the memory of "
                         + device
-                        + " cannot be touched from the host: copy it to a host buffer with"
+                        + " cannot be accessed from the host: copy it to a host buffer with"
                         + " Stream.copy");
     }
 
-    /** Lets a host buffer of one element stand in for one of ours. */
+    /** Accesses one element through a host buffer of one element. */
     private Buffer fetch(long index) {
         long from = at(index);
         Buffer one = Device.host().allocate(type, 1);
@@ -286,9 +284,9 @@ public final class CudaBuffer implements Buffer {
     }
 
     /**
-     * Copies and waits, behind the work of the device's default stream. Not by {@code cudaMemcpy}:
-     * that waits for every ordinary stream of the device that happens to be current, whose work may
-     * be waiting for this very thread.
+     * Copies on the device's default stream, and waits. {@code cudaMemcpy} is not used: it waits
+     * for every ordinary stream of the current device, whose work may be waiting for this same
+     * thread.
      */
     private void copy(long to, long from, long bytes) {
         Stream stream = device.defaultStream();
@@ -340,7 +338,8 @@ public final class CudaBuffer implements Buffer {
     public Buffer zero() {
         long to = open();
         if (count > 0) {
-            // Copies go by the stream's device, but a memset may be a kernel, which does not.
+            // A copy uses the stream's device, but a memset may be a kernel, which uses the current
+            // one.
             device.current(() -> {
                 CudaRuntime.check(
                         CudaRuntime.api()
@@ -391,7 +390,7 @@ public final class CudaBuffer implements Buffer {
             throw new IllegalArgumentException(
                     this + " has " + byteSize() + " bytes, the memory " + memory.byteSize());
         }
-        // CUDA gets the bare address, so nobody else looks.
+        // CUDA receives only the address, so the segment's state is checked here.
         if (!memory.scope().isAlive()) {
             throw new IllegalStateException("the memory to copy from or to is closed: " + memory);
         }

@@ -20,19 +20,19 @@ import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A GPU, by its number in this process (what {@code CUDA_VISIBLE_DEVICES} leaves).
+ * A GPU, by its number in this process, as limited by {@code CUDA_VISIBLE_DEVICES}.
  *
- * <p>The current device of the calling thread is put back after each call. A virtual thread could
- * be moved to another native thread while it is set, so it is refused.
+ * <p>Each call restores the calling thread's current device. A virtual thread could move to another
+ * native thread while the device is set, so virtual threads are refused.
  */
 public final class CudaDevice implements Device {
-    /** All devices, looked up once; null as long as they could not be. */
+    /** All devices, looked up once; null until that has succeeded. */
     private static @Nullable CudaDevice @Nullable [] devices;
 
-    /** Devices on which JCCL has made something. */
+    /** Devices on which JCCL has created something. */
     private static final Set<Integer> USED = ConcurrentHashMap.newKeySet();
 
-    /** Pinned, or registered, host memory is to be seen from every device. */
+    /** Pinned or registered host memory is accessible from every device. */
     private static final int PORTABLE = cudart_h.cudaHostAllocPortable();
 
     private static final int PCI_ID_BYTES = 32;
@@ -46,7 +46,7 @@ public final class CudaDevice implements Device {
 
     private volatile boolean poolKept;
 
-    /** 0 as long as it was not asked for. */
+    /** 0 until it was queried. */
     private volatile int capability;
 
     private CudaDevice(int index, int streamFlags, boolean shared) {
@@ -76,9 +76,9 @@ public final class CudaDevice implements Device {
         synchronized (all) {
             CudaDevice known = all[index];
             if (known == null) {
-                // A stream of our own, not CUDA's null stream, which belongs to whatever device is
-                // current and cannot be captured. It stays in order with the null stream, on
-                // which other libraries of the process may work.
+                // An own stream instead of CUDA's null stream, which belongs to the current device
+                // and cannot be captured. It is ordered with the null stream, which other
+                // libraries of the process may use.
                 known = new CudaDevice(index, cudart_h.cudaStreamDefault(), false);
                 all[index] = known;
             }
@@ -89,7 +89,7 @@ public final class CudaDevice implements Device {
     /** See {@link io.jccl.device.Cuda#view}. */
     public static CudaDevice view(int index) {
         checked(index);
-        // Streams in order with the null stream would be in order with those of other views.
+        // Streams ordered with the null stream would be ordered with those of other views.
         return new CudaDevice(index, cudart_h.cudaStreamNonBlocking(), true);
     }
 
@@ -158,21 +158,21 @@ public final class CudaDevice implements Device {
     }
 
     /**
-     * Puts the device back that was current before {@link #enter}, if it is in use. A thread that
-     * never chose one has device 0, where {@code cudaSetDevice} would create a context: some
-     * hundreds of MB of that GPU for each process.
+     * Restores the device that was current before {@link #enter}, if it has a context. A thread
+     * that never chose a device has device 0, where {@code cudaSetDevice} would create a context:
+     * some hundreds of MB of that GPU for each process.
      */
     public void exit(int previous) {
         if (previous != index && isUsed(previous)) {
-            // The first error tells more than one here, which could only follow from it.
+            // An error here could only follow from an earlier one, which is more informative.
             CudaRuntime.api().cudaSetDevice(previous);
         }
     }
 
     /**
-     * Called by the user's threads before work for this device, such as to ask for an event: one
-     * that has no device in use gets this one for good, since CUDA would create a context on device
-     * 0 for it. Threads of ours {@link #adopt} it.
+     * Called by the user's threads before work for this device, such as querying an event. A thread
+     * whose current device has no context keeps this one, since CUDA would otherwise create a
+     * context on device 0 for it. JCCL's own threads call {@link #adopt}.
      */
     public void claim() {
         if (CudaRuntime.isFresh() && !Thread.currentThread().isVirtual()) {
@@ -181,14 +181,14 @@ public final class CudaDevice implements Device {
         }
     }
 
-    /** Gives a thread of ours this device; an error shows in the calls that follow. */
+    /** Makes this the device of a thread of JCCL's; an error shows in later calls. */
     public void adopt() {
         CudaRuntime.api().cudaSetDevice(index);
     }
 
     /**
-     * Whether a current device has a context already. Without the driver: whoever has another than
-     * 0 has chosen it.
+     * Whether a current device already has a context. Without the driver library, any device but 0
+     * counts as chosen by the application.
      */
     private static boolean isUsed(int device) {
         return USED.contains(device)
@@ -217,9 +217,8 @@ public final class CudaDevice implements Device {
 
     @Override
     public Buffer allocate(DataType type, long count) {
-        // cudaFree waits for all work of the device, also for that of the ranks that share it,
-        // which
-        // may wait for this one.
+        // cudaFree waits for all work of the device, including that of other ranks on it, which may
+        // wait for this one.
         CudaBuffer buffer =
                 shared
                         ? CudaBuffer.allocateAsync(defaultStream, type, count)
@@ -362,7 +361,7 @@ public final class CudaDevice implements Device {
         }
     }
 
-    /** Memory of the host that devices copy from and to without staging. */
+    /** Host memory that devices copy from and to without staging. */
     public static MemorySegment allocatePinned(long bytes) {
         MemorySegment slot = CudaRuntime.slot();
         CudaApi api = CudaRuntime.api();

@@ -9,7 +9,7 @@ import java.lang.foreign.ValueLayout;
 import java.time.Duration;
 import org.jspecify.annotations.Nullable;
 
-/** A mark in a stream of a GPU. */
+/** An event of a GPU. */
 public final class CudaEvent implements Event {
     private static final double NANOS_PER_MILLI = 1e6;
 
@@ -28,7 +28,7 @@ public final class CudaEvent implements Event {
         return new CudaEvent(device, newHandle(device, cudart_h.cudaEventDefault()));
     }
 
-    /** A bare event, for those who need neither time nor an object. */
+    /** The handle of an event without timing, for use without an object. */
     public static long newHandle(CudaDevice device, int flags) {
         return device.current(() -> {
             MemorySegment slot = CudaRuntime.slot();
@@ -56,7 +56,7 @@ public final class CudaEvent implements Event {
         capture = s.capture();
     }
 
-    /** The capture under way that the last recording is part of, or null. */
+    /** The capture in progress that contains the last recording, or null. */
     @Nullable Capture capture() {
         Capture c = capture;
         return c != null && c.isActive() ? c : null;

@@ -7,13 +7,13 @@ import java.lang.foreign.MemorySegment;
 import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
-/** Work of a stream, recorded once and launched often. */
+/** Work of a stream, captured once and launched repeatedly. */
 public final class CudaGraph implements Graph {
     private final CudaDevice device;
     private final long executable;
     private final Capture capture;
 
-    /** Why it is closed; null as long as it is open. */
+    /** The reason for which it is closed; null while it is open. */
     private @Nullable String closed;
 
     private CudaGraph(CudaDevice device, long executable, Capture capture) {
@@ -57,7 +57,7 @@ public final class CudaGraph implements Graph {
             body.run();
             recorded = true;
         } finally {
-            // Also after an exception: the stream must not stay in capture.
+            // After an exception, too, the stream must not stay in capture.
             int result = stream.endCapture(capture, slot);
             graph = result == 0 ? CudaRuntime.readLong(slot) : 0;
             if (recorded) {
@@ -110,7 +110,7 @@ public final class CudaGraph implements Graph {
     synchronized void end(String reason) {
         if (closed == null) {
             closed = reason;
-            // CUDA, too, frees what is in a graph only behind a launch that is under way.
+            // CUDA also frees a graph's resources only after launches in progress.
             capture.close();
             int result = CudaRuntime.api().cudaGraphExecDestroy(executable);
             capture.vanished();

@@ -16,32 +16,32 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * A kernel of the image that this library brings along (collectives/src/main/cuda).
+ * A kernel of the image that this library contains (collectives/src/main/cuda).
  *
- * <p>The image is loaded once in a process, and stays: as PTX, which the driver translates for each
- * device that a kernel is asked for on. That is done here and not by the first launch, which may be
- * one that is captured.
+ * <p>The image is loaded once per process and never unloaded. It is PTX, which the driver compiles
+ * for each device on which a kernel is requested. That happens here rather than at the first
+ * launch, which may be captured.
  *
  * <p><b>Threads:</b> any.
  */
 public final class CudaKernel {
-    /** Threads of a block of every kernel, as kernel.h says. */
+    /** Block size of every kernel, as in kernel.h. */
     public static final int BLOCK = 256;
 
     private static final String IMAGE = "kernels.ptx";
 
-    /** Ten times the compute capability that the image asks for. */
+    /** Ten times the compute capability that the image requires. */
     private static final int OLDEST = 70;
 
     private static final Map<String, CudaKernel> KNOWN = new ConcurrentHashMap<>();
 
-    /** The library's handle, 0 as long as it is not loaded; guarded by the class. */
+    /** The library's handle, 0 until it is loaded; guarded by the class. */
     private static long library;
 
     private final String name;
     private final long handle;
 
-    /** Devices that have it. */
+    /** Devices on which it is loaded. */
     private final Set<Integer> ready = ConcurrentHashMap.newKeySet();
 
     private CudaKernel(String name, long handle) {
@@ -53,7 +53,7 @@ public final class CudaKernel {
      * A kernel, loaded on a device.
      *
      * @throws JcclException if the device is too old
-     * @throws io.jccl.bindings.CudaException if CUDA does not take the image
+     * @throws io.jccl.bindings.CudaException if CUDA rejects the image
      * @throws UnsupportedOperationException if the CUDA runtime is older than 12.8
      */
     public static CudaKernel of(String name, CudaDevice device) {
@@ -108,7 +108,7 @@ public final class CudaKernel {
         return known;
     }
 
-    /** The image, ended by a zero. */
+    /** The image, terminated by a zero byte. */
     private static MemorySegment image(Arena arena) {
         try (InputStream in = CudaKernel.class.getResourceAsStream(IMAGE)) {
             byte[] code =
@@ -121,7 +121,7 @@ public final class CudaKernel {
         }
     }
 
-    /** Makes the driver translate it for the current device, which asking for a property does. */
+    /** Makes the driver compile it for the current device, by querying an attribute. */
     private void load(CudaDevice device) {
         if (ready.contains(device.index())) {
             return;
@@ -147,7 +147,7 @@ public final class CudaKernel {
         }
     }
 
-    /** Begins a launch from the calling thread; put arguments in order, then run. */
+    /** Starts a launch from the calling thread; put the arguments in order, then run. */
     public KernelLaunch launch() {
         return KernelLaunch.begin(this);
     }

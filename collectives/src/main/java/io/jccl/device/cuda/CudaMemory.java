@@ -21,7 +21,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
 public final class CudaMemory {
     private CudaMemory() {}
 
-    /** More than the largest {@code cudaDeviceProp} of any version; the name comes first in all. */
+    /** Larger than {@code cudaDeviceProp} of any version; the name is its first field in all. */
     private static final int PROPERTIES_BYTES = 8192;
 
     /** See {@link io.jccl.device.Cuda#info}. */
@@ -92,13 +92,13 @@ public final class CudaMemory {
     /** See {@link io.jccl.device.Cuda#isPinned}. */
     public static boolean isPinned(Buffer host) {
         if (Objects.requireNonNull(host, "host").device().kind() != Device.Kind.HOST) {
-            throw new IllegalArgumentException(host + " is a device's, expected host memory");
+            throw new IllegalArgumentException(host + " is device memory, expected host memory");
         }
         MemorySegment memory = host.asSegment();
         if (!memory.isNative() || memory.byteSize() == 0) {
             return false;
         }
-        // A registration may cover a part only.
+        // A registration may cover only a part.
         return isHost(memory.address()) && isHost(memory.address() + memory.byteSize() - 1);
     }
 

@@ -9,17 +9,17 @@ import java.lang.foreign.ValueLayout;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The CUDA runtime of this process, and the slots into which it writes results.
+ * The CUDA runtime of this process, and slots for its results.
  *
- * <p><b>Threads:</b> any; each has slots of its own.
+ * <p><b>Threads:</b> any; each has its own slots.
  */
 public final class CudaRuntime {
-    /** Room for two results of eight bytes, and for a device's name. */
+    /** Two results of eight bytes, and a device's name. */
     private static final class Slots {
         final MemorySegment first;
         final MemorySegment second;
 
-        /** Whether the thread may be without a device in use. */
+        /** Whether the thread's current device may have no context. */
         boolean fresh = true;
 
         Slots() {
@@ -29,7 +29,7 @@ public final class CudaRuntime {
         }
     }
 
-    /** Resolved when CUDA is first needed, once. */
+    /** Resolved once, when CUDA is first needed. */
     private static final class Holder {
         static final @Nullable CudaApi API = find();
 
@@ -37,7 +37,7 @@ public final class CudaRuntime {
             try {
                 return NativeLibraries.cuda();
             } catch (NativeLibraryUnavailableException e) {
-                // Thrown anew to everyone who asks; from here it would end the class.
+                // Thrown by each call of api(); thrown here, it would make the class unusable.
                 return null;
             }
         }
@@ -67,7 +67,7 @@ public final class CudaRuntime {
         return SLOTS.get().second;
     }
 
-    /** Whether {@link #notFresh} was not called yet on this thread. */
+    /** Whether this thread has not called {@link #notFresh} yet. */
     static boolean isFresh() {
         return SLOTS.get().fresh;
     }
@@ -85,8 +85,8 @@ public final class CudaRuntime {
     }
 
     /**
-     * Throws unless a call succeeded. The non-sticky error that CUDA remembers for this thread is
-     * taken back, so that no later call reports it again.
+     * Throws unless a call succeeded. The non-sticky error that CUDA stores for this thread is
+     * cleared, so that no later call reports it again.
      */
     public static void check(int result, String operation) {
         if (result != 0) {

@@ -23,33 +23,35 @@ import java.util.concurrent.locks.LockSupport;
 import java.util.function.IntSupplier;
 import org.jspecify.annotations.Nullable;
 
-/** A queue of a GPU. */
+/** A stream of a GPU. */
 public final class CudaStream implements Stream {
-    /** What enqueues work that can fail later, and is asked for it when somebody waits. */
+    /** Enqueues work that can fail later; its error surfaces when a thread waits for the stream. */
     public interface Source {
-        /** Throws the error that this source's work met, if any. */
+        /** Throws the error of this source's work, if any. */
         void throwIfFailed();
 
-        /** All work enqueued here so far is complete. Called by the thread that waited. */
+        /** Called by the thread that waited when all work enqueued so far is complete. */
         void synchronizedWith(CudaStream stream);
     }
 
     private static final Duration CLOSE_WAIT = Duration.ofSeconds(10);
 
-    /** How a waiting thread looks again: at once, then yielding, then asleep. */
+    /** Polls without a pause, before a waiting thread yields and then sleeps between polls. */
     private static final int SPINS = 2_000;
 
     private static final int YIELDS = 200;
 
-    /** Sleeps are this part of the time waited, so that no wait gets much longer by one. */
+    /** A sleep lasts this fraction of the time waited, so that it hardly prolongs the wait. */
     private static final int SLEEP_PART = 64;
 
-    /** Less than a thread needs to fall asleep and wake up again. */
+    /** Less than the time that a thread needs to fall asleep and wake up. */
     private static final long SHORTEST_SLEEP_NANOS = 5_000;
 
     private static final long LONGEST_SLEEP_NANOS = 500_000;
 
-    /** {@code cudaStreamLegacy}, by its other name 0: the null stream of the current device. */
+    /**
+     * {@code cudaStreamLegacy}, another handle of stream 0, the null stream of the current device.
+     */
     private static final long LEGACY = 1;
 
     /** {@code cudaStreamPerThread}. */
@@ -63,16 +65,16 @@ public final class CudaStream implements Stream {
     private final AtomicBoolean closing = new AtomicBoolean();
     private volatile boolean closed;
 
-    /** Reports an owned stream that nobody closes; what it holds of the driver stays lost. */
+    /** Reports an owned stream that is never closed; the driver's resources stay allocated. */
     private final Leaks.@Nullable Watched watched;
 
-    /** The capture that this stream was part of last, which may be over. */
+    /** The last capture that this stream was part of; it may have ended. */
     private volatile @Nullable Capture capture;
 
     /**
-     * A stream.
+     * Creates a stream object.
      *
-     * @param owned whether closing destroys it: neither the default stream nor a foreign one
+     * @param owned whether closing destroys it; false for the default stream and foreign ones
      */
     private CudaStream(CudaDevice device, long handle, boolean owned) {
         this.device = device;
@@ -96,13 +98,13 @@ public final class CudaStream implements Stream {
     public static CudaStream wrap(CudaDevice device, long handle) {
         if (handle == PER_THREAD) {
             throw new IllegalArgumentException(
-                    "the per-thread default stream (cudaStreamPerThread) is another one on every"
-                            + " thread, expected a stream that all threads of the process share");
+                    "the per-thread default stream (cudaStreamPerThread) differs between"
+                            + " threads, expected a stream that all threads of the process share");
         }
         return new CudaStream(device, handle, false);
     }
 
-    /** The stream of a stream, checked to be one of a device. */
+    /** The CUDA stream of a stream, checked to belong to a device. */
     public static CudaStream of(Stream stream, CudaDevice device) {
         if (stream instanceof CudaStream s && s.device == device) {
             return s;
@@ -130,21 +132,21 @@ public final class CudaStream implements Stream {
         return device;
     }
 
-    /** Lets a source's errors surface where somebody waits for this stream. */
+    /** Lets a source's errors surface when a thread waits for this stream. */
     public void attach(Source source) {
         if (!sources.contains(source)) {
             sources.add(source);
         }
     }
 
-    /** Ends what {@link #attach} began. */
+    /** Undoes {@link #attach}. */
     public void detach(Source source) {
         sources.remove(source);
     }
 
     /**
-     * Makes a call that takes the handle. The null stream is that of the current device, so this
-     * one has to be current.
+     * Makes a call that takes the handle. The null stream belongs to the current device, so this
+     * device must be current.
      */
     int call(IntSupplier call) {
         if (handle != 0 && handle != LEGACY) {
@@ -159,12 +161,12 @@ public final class CudaStream implements Stream {
         }
     }
 
-    /** A call with the handle and one argument, that needs nothing else: so none is allocated. */
+    /** A call with the handle and one argument; it captures no variables, so none is allocated. */
     private interface HandleCall {
         int make(long stream, long argument);
     }
 
-    /** The same for calls that are made often. */
+    /** The same for frequent calls. */
     private int call(HandleCall call, long argument) {
         long stream = handle();
         if (handle != 0 && handle != LEGACY) {
@@ -179,20 +181,20 @@ public final class CudaStream implements Stream {
         }
     }
 
-    /** Whether {@link CudaGraph} records what is enqueued here. */
+    /** Whether {@link CudaGraph} is capturing this stream. */
     boolean isCapturing() {
         return capture() != null;
     }
 
-    /** The recording under way, or null. */
+    /** The capture in progress, or null. */
     public @Nullable Capture capture() {
         Capture c = capture;
         return c != null && c.isActive() ? c : null;
     }
 
     /**
-     * Records a bare event behind the work enqueued so far, unless the stream is closed or what is
-     * enqueued is being recorded, where a mark of ours would become part of it.
+     * Records an event after the work enqueued so far, unless the stream is closed or is being
+     * captured, where the event would become part of the graph.
      *
      * @return whether it was recorded
      */
@@ -205,12 +207,12 @@ public final class CudaStream implements Stream {
         return true;
     }
 
-    /** Whether what is enqueued becomes part of a graph, by whomever. */
+    /** Whether this stream is being captured, by JCCL or by another library. */
     public boolean isRecorded() {
         return isCapturing() || isCapturedByOthers();
     }
 
-    /** Whether somebody records this stream without {@link CudaGraph}, as with a foreign one. */
+    /** Whether another library is capturing this stream. */
     private boolean isCapturedByOthers() {
         MemorySegment status = CudaRuntime.slot();
         int result =
@@ -219,7 +221,7 @@ public final class CudaStream implements Stream {
                                 CudaRuntime.api().cudaStreamIsCapturing(s, CudaRuntime.slot()),
                         0);
         if (result == cudart_h.cudaErrorStreamCaptureImplicit()) {
-            // The null stream, while a capture is under way that it would be in order with.
+            // The null stream, while a stream that is ordered with it is being captured.
             CudaRuntime.api().cudaGetLastError();
             return true;
         }
@@ -227,9 +229,9 @@ public final class CudaStream implements Stream {
         return CudaRuntime.readInt(status) != cudart_h.cudaStreamCaptureStatusNone();
     }
 
-    /** Begins to record what is enqueued. */
+    /** Starts a capture. */
     synchronized void beginCapture(Capture c) {
-        // Thread-local: other threads may go on allocating meanwhile.
+        // Thread-local: other threads may continue to allocate.
         CudaRuntime.check(
                 call(() ->
                         CudaRuntime.api()
@@ -239,7 +241,7 @@ public final class CudaStream implements Stream {
         capture = c;
     }
 
-    /** Ends what {@link #beginCapture} began; CUDA's result, and the graph in the slot. */
+    /** Ends a capture; returns CUDA's result, and the graph in the slot. */
     synchronized int endCapture(Capture c, MemorySegment slot) {
         int result = CudaRuntime.api().cudaStreamEndCapture(handle, slot);
         c.end();
@@ -271,10 +273,10 @@ public final class CudaStream implements Stream {
         return done(call(() -> CudaRuntime.api().cudaStreamQuery(stream)), "cudaStreamQuery");
     }
 
-    /** Tells done from not ready, and both from an error. */
+    /** Whether a query's result is success rather than not ready; throws if it is an error. */
     static boolean done(int result, String operation) {
         if (result == cudart_h.cudaErrorNotReady()) {
-            // Not an error, but CUDA remembers it as one.
+            // Not an error, but CUDA stores it as one.
             CudaRuntime.api().cudaGetLastError();
             return false;
         }
@@ -314,20 +316,20 @@ public final class CudaStream implements Stream {
         }
     }
 
-    /** What {@link #await} looks at. */
+    /** The condition that {@link #await} polls. */
     public interface Condition {
         boolean holds();
     }
 
-    /** Waits without holding up a core for long. */
+    /** Waits without occupying a core for long. */
     private boolean await(Duration timeout, Condition condition) {
         return await(timeout, condition, true, this::throwIfFailed);
     }
 
     /**
-     * Waits.
+     * Waits for a condition.
      *
-     * @param heedInterrupt whether an interrupt ends the wait with an error after a while
+     * @param heedInterrupt whether an interrupt ends the wait with an error after some time
      * @return whether the condition holds
      */
     public static boolean await(
@@ -354,7 +356,7 @@ public final class CudaStream implements Stream {
                     if (heedInterrupt && Interrupts.overdue(interrupted, now)) {
                         throw Interrupts.error(
                                 "the wait for a stream or an event of a GPU",
-                                "the work enqueued there goes on");
+                                "the work enqueued there continues");
                     }
                     LockSupport.parkNanos(
                             Math.clamp(
@@ -386,7 +388,7 @@ public final class CudaStream implements Stream {
                 "cudaMemcpyAsync");
     }
 
-    /** The address that CUDA can use; addresses of all devices and the host are distinct. */
+    /** The address for CUDA; addresses of all devices and the host are distinct. */
     private static long reachable(Buffer buffer, String name) {
         boolean open =
                 buffer instanceof CudaBuffer b ? b.isOpen() : buffer.asSegment().scope().isAlive();
@@ -407,12 +409,12 @@ public final class CudaStream implements Stream {
         HostFunction.launch(this, Objects.requireNonNull(function, "function"));
     }
 
-    /** Keeps the first error of a host function for whoever waits. */
+    /** Keeps the first error of a host function for the thread that waits. */
     void failed(Throwable t) {
         error.compareAndSet(null, t);
     }
 
-    /** Makes work enqueued from now on wait for a bare event; the stream is not being captured. */
+    /** Makes later work wait for an event's handle; the stream must not be in capture. */
     public void waitForEvent(long event) {
         CudaRuntime.check(
                 call((s, e) -> CudaRuntime.api().cudaStreamWaitEvent(s, e, 0), event),
@@ -445,7 +447,7 @@ public final class CudaStream implements Stream {
         device.claim();
         CudaApi api = CudaRuntime.api();
         try {
-            // Not under the lock: the watchdog needs it, and may be what ends the wait.
+            // Not under the lock, which the watchdog needs to end the wait.
             await(
                     CLOSE_WAIT,
                     () -> api.cudaStreamQuery(handle) != cudart_h.cudaErrorNotReady(),
@@ -456,7 +458,7 @@ public final class CudaStream implements Stream {
                 closed = true;
             }
             api.cudaGetLastError();
-            // Work that is left goes on; CUDA frees the stream behind it.
+            // Remaining work continues; CUDA frees the stream after it.
             CudaRuntime.check(api.cudaStreamDestroy(handle), "cudaStreamDestroy");
         }
     }

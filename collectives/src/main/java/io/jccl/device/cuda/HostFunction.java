@@ -8,8 +8,8 @@ import java.util.concurrent.atomic.AtomicLong;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Java code in a CUDA stream. CUDA knows one native function, made once; its argument is the number
- * under which the code waits here. No exception may cross into CUDA: it goes to the stream.
+ * Java code in a CUDA stream. CUDA calls a single native function, whose argument is the number of
+ * the code in a table of this class. No exception may reach CUDA: it is stored in the stream.
  */
 final class HostFunction {
     private record Entry(CudaStream stream, Runnable code, @Nullable Capture capture) {}
@@ -22,7 +22,7 @@ final class HostFunction {
 
     static void launch(CudaStream stream, Runnable code) {
         long number = NUMBER.incrementAndGet();
-        // A graph runs its functions at every launch: they stay until it is closed.
+        // A graph runs its functions at every launch, so they are kept until it is closed.
         Capture capture = stream.capture();
         WAITING.put(number, new Entry(stream, code, capture));
         boolean launched = false;
@@ -41,7 +41,7 @@ final class HostFunction {
         }
     }
 
-    /** Forgets a function that a graph held. */
+    /** Removes a function that a graph used. */
     static void forget(long number) {
         WAITING.remove(number);
     }

@@ -9,11 +9,10 @@ import java.lang.foreign.ValueLayout;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Arguments and configuration of the launch that a thread is about to make: memory of the thread,
- * used again, so that a launch allocates nothing. CUDA has copied the arguments when the call
- * returns.
+ * Arguments and configuration of a kernel launch, in memory that each thread reuses, so that a
+ * launch allocates nothing. CUDA has copied the arguments when the call returns.
  *
- * <p><b>Threads:</b> the one that began it.
+ * <p><b>Threads:</b> only the one that started the launch.
  */
 public final class KernelLaunch {
     private static final int MOST = 32;
@@ -92,12 +91,12 @@ public final class KernelLaunch {
     public void run(CudaStream stream, int blocks) {
         CudaKernel k = kernel;
         if (k == null) {
-            throw new IllegalStateException("no launch was begun");
+            throw new IllegalStateException("no launch was started");
         }
         kernel = null;
         config.set(ValueLayout.JAVA_INT, GRID, blocks);
         config.set(ValueLayout.JAVA_LONG, STREAM, stream.handle());
-        // A stream takes kernels only while its device is the current one.
+        // A stream accepts kernels only while its device is current.
         CudaDevice device = stream.cudaDevice();
         int previous = device.enter();
         int result;

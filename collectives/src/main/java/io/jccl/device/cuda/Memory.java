@@ -7,7 +7,7 @@ import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 
 /**
- * What CUDA knows about an address.
+ * CUDA's attributes of an address.
  *
  * @param type {@code cudaMemoryType*}
  * @param device the device it belongs to, or -1
@@ -25,7 +25,7 @@ public record Memory(int type, int device) {
         }
     }
 
-    /** Whether work on a device may use it as its own. */
+    /** Whether work on a device may use it as memory of that device. */
     boolean isOn(CudaDevice wanted) {
         return type == cudart_h.cudaMemoryTypeManaged()
                 || (type == cudart_h.cudaMemoryTypeDevice() && device == wanted.index());

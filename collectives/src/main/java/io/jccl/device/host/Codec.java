@@ -27,7 +27,7 @@ public final class Codec {
 
     private Codec() {}
 
-    /** Value of a code with a sign bit, an exponent with a bias, and some fraction bits. */
+    /** Decodes a sign bit, a biased exponent and fraction bits. */
     private static float small(int code, int fractionBits, int bias) {
         int exponent = (code & 0x7f) >> fractionBits;
         int fraction = code & ((1 << fractionBits) - 1);
@@ -78,8 +78,8 @@ public final class Codec {
     }
 
     /**
-     * Nearest float32, but odd in the last bit where inexact, so that rounding once more to a much
-     * narrower type gives what rounding once from float64 would (round to odd).
+     * Rounds to float32 to odd: the last bit is 1 if inexact. Rounding that again to a much
+     * narrower type then equals rounding once from float64.
      */
     private static float toFloatOdd(double value) {
         float f = (float) value;

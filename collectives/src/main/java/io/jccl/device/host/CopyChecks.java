@@ -2,11 +2,11 @@ package io.jccl.device.host;
 
 import io.jccl.device.Buffer;
 
-/** What streams of all devices check before they copy. */
+/** Checks of copies, for streams of all devices. */
 public final class CopyChecks {
     private CopyChecks() {}
 
-    /** Refuses a copy between buffers that do not fit each other. */
+    /** Throws if the buffers of a copy differ in type or count. */
     public static void checkCopy(Buffer source, Buffer target) {
         if (source.dataType() != target.dataType() || source.count() != target.count()) {
             throw new IllegalArgumentException(
@@ -21,7 +21,7 @@ public final class CopyChecks {
         }
     }
 
-    /** The error of a copy within the same memory. */
+    /** The error of a copy between overlapping buffers. */
     public static IllegalArgumentException overlapping(Buffer source, Buffer target) {
         return new IllegalArgumentException(
                 "source at 0x"

@@ -12,7 +12,7 @@ import org.jspecify.annotations.Nullable;
 
 /** Elements in host memory. */
 public final class HostBuffer implements Buffer {
-    /** The chunk of memory that no other process can see. */
+    /** The chunk number of memory that other processes cannot see. */
     public static final int PRIVATE = -1;
 
     private final HostDevice device;
@@ -35,13 +35,13 @@ public final class HostBuffer implements Buffer {
     /** The buffer that owns the memory; this one unless it is a slice. */
     private final HostBuffer owner;
 
-    /** The buffer that lent the memory, whose end is the end of this one; null if none did. */
+    /** The buffer that lent the memory; closing it closes this one. Null if none did. */
     private final @Nullable HostBuffer lender;
 
     private final @Nullable Runnable release;
     private volatile boolean closed;
 
-    /** What was last cut from this one; views have no state, so any thread may see any of them. */
+    /** The last slice of this buffer; slices have no state, so any thread may see any of them. */
     private @Nullable HostBuffer lastSlice;
 
     /** Whether the memory outlives this buffer; guarded by this. */
@@ -83,7 +83,7 @@ public final class HostBuffer implements Buffer {
         return new HostBuffer(device, segment, type, count, chunk, chunkAt, null, null, release);
     }
 
-    /** Memory outside the JVM's hands that is given back when the buffer is closed. */
+    /** Memory not managed by the JVM, freed when the buffer is closed. */
     public static HostBuffer owning(
             MemorySegment memory, DataType type, long count, Runnable release) {
         return owned(HostDevice.local(), memory, type, count, PRIVATE, 0, release);
@@ -123,7 +123,7 @@ public final class HostBuffer implements Buffer {
                 null);
     }
 
-    /** A thread that never runs, to ask whether memory is accessible to other threads. */
+    /** A thread that never runs, to check whether memory is accessible to other threads. */
     private static final class Probe {
         static final Thread THREAD = Thread.ofPlatform().unstarted(() -> {});
     }
@@ -138,13 +138,13 @@ public final class HostBuffer implements Buffer {
         return wrap(ForeignMemory.at(address, bytes), type);
     }
 
-    /** Buffers whose memory is never given back; they also keep what lent or wraps it reachable. */
+    /** Buffers whose memory is never freed; they also keep its lender and wrappers reachable. */
     private static final Queue<HostBuffer> KEPT = new ConcurrentLinkedQueue<>();
 
     /**
-     * Has the memory outlive this buffer, all its slices and its lender, until the process ends:
-     * native code that cannot be told to stop may still read or write it. Closing works as ever,
-     * but gives nothing back. Memory that a user has wrapped and frees by himself is out of reach.
+     * Keeps the memory allocated until the process ends, even after this buffer, its slices and its
+     * lender are closed, since native code that cannot be stopped may still access it. Closing
+     * works as usual but frees nothing. This does not cover wrapped memory that the user frees.
      */
     public void keep() {
         HostBuffer o = owner;
@@ -178,7 +178,7 @@ public final class HostBuffer implements Buffer {
         return base;
     }
 
-    /** Whether this is native memory that C takes as it is: aligned for its type. */
+    /** Whether this is native memory that is aligned for its type, so that C can use it. */
     public boolean isPlain() {
         return plain;
     }

@@ -12,7 +12,8 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The host's memory and cores; buffers come from this process or from memory shared with others.
+ * The host's memory and cores. Buffers are in private memory or in memory shared with other
+ * processes.
  */
 public final class HostDevice implements Device {
     private static final HostDevice LOCAL = new HostDevice(null);

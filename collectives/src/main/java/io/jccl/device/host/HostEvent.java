@@ -8,17 +8,17 @@ import io.jccl.internal.Interrupts;
 import java.time.Duration;
 import org.jspecify.annotations.Nullable;
 
-/** A mark in a host stream. */
+/** An event of a host stream. */
 final class HostEvent implements Event {
-    /** One recording; the last one replaces those before it. Runs behind the work it marks. */
+    /** One recording, which runs after the work it marks; the latest replaces earlier ones. */
     private final class Mark implements Runnable {
         boolean done;
         long nanos;
 
-        /** Streams and threads that wait for it, or will; without any it can be recorded anew. */
+        /** Streams and threads that wait for it or will; if there are none it can be reused. */
         int waiters;
 
-        /** What a stream runs that waits for it; one for all, as it keeps no state. */
+        /** The task of streams that wait for it; stateless, so one is shared. */
         final Runnable waiting = this::await;
 
         @Override
@@ -89,7 +89,7 @@ final class HostEvent implements Event {
         }
     }
 
-    /** What a stream that waits for this event waits for: the recording made last by now. */
+    /** The recording that a stream waiting for this event now waits for: the latest. */
     synchronized Runnable waiting() {
         Mark mark = last;
         if (mark == null || mark.done) {

@@ -15,8 +15,8 @@ import java.util.concurrent.atomic.AtomicInteger;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Host work in order: on the caller, or on a thread of its own behind a bounded queue. A full queue
- * makes the caller wait.
+ * Runs host work in order: on the caller's thread, or on its own thread with a bounded queue. If
+ * the queue is full, the caller waits.
  */
 public final class HostStream implements Stream {
     private static final int CAPACITY = 1024;
@@ -25,7 +25,7 @@ public final class HostStream implements Stream {
 
     private final HostDevice device;
 
-    /** Null if work runs on the caller. */
+    /** Null if work runs on the caller's thread. */
     private final @Nullable Queue queue;
 
     private final Leaks.@Nullable Watched watched;
@@ -58,12 +58,12 @@ public final class HostStream implements Stream {
         return queue == null;
     }
 
-    /** Runs or enqueues work; an earlier error on the stream drops it. */
+    /** Runs or enqueues work; it is dropped after an earlier error on the stream. */
     public void submit(Runnable work) {
         submit(work, false);
     }
 
-    /** Runs or enqueues work that no earlier error drops. */
+    /** Runs or enqueues work that also runs after an earlier error. */
     void submitAlways(Runnable work) {
         submit(work, true);
     }
@@ -76,7 +76,7 @@ public final class HostStream implements Stream {
         }
     }
 
-    /** Ends the thread as soon as it has nothing to do, without waiting; more work gets another. */
+    /** Ends the thread once its queue is empty, without waiting; later work starts another. */
     public void retire() {
         if (queue != null) {
             queue.retire();
@@ -84,8 +84,8 @@ public final class HostStream implements Stream {
     }
 
     /**
-     * What is enqueued, and the thread that runs it. It does not refer to the stream, so that a
-     * stream that nobody closed can be collected, which ends the thread.
+     * The queue and the thread that runs it. It does not refer to the stream, so that a stream that
+     * was never closed can be garbage-collected, which ends the thread.
      */
     private static final class Queue implements Runnable {
         final String name = "jccl-stream-" + NUMBER.incrementAndGet();
@@ -99,10 +99,10 @@ public final class HostStream implements Stream {
         private @Nullable Throwable error;
         private boolean closed;
 
-        /** Whether the thread ends when it has nothing to do. */
+        /** Whether the thread ends when its queue is empty. */
         private boolean retired;
 
-        /** Null before the first work, and when it has ended. */
+        /** Null before the first work and after its end. */
         private @Nullable Thread worker;
 
         synchronized void submit(Runnable work, boolean evenAfterError) {
@@ -131,7 +131,7 @@ public final class HostStream implements Stream {
         @Override
         public void run() {
             while (awaitWork()) {
-                // In a frame of its own: what ran last must not stay reachable from this thread.
+                // A separate frame, so that the last task does not stay reachable from this thread.
                 runNext();
             }
         }
@@ -217,7 +217,7 @@ public final class HostStream implements Stream {
                             throw Interrupts.error(
                                     "the wait for " + name,
                                     (target - completed)
-                                            + " operations are left on it, which go on");
+                                            + " operations are left on it and continue");
                         }
                         left = Math.min(left, Interrupts.GRACE_NANOS);
                     }

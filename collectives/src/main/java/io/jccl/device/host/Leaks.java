@@ -4,24 +4,24 @@ import java.lang.StackWalker.StackFrame;
 import java.lang.ref.Cleaner;
 import java.util.List;
 
-/** Reports what nobody closed before the last reference to it was gone. */
+/** Reports objects that became unreachable without being closed. */
 public final class Leaks {
     private static final System.Logger LOG = System.getLogger("io.jccl");
     private static final Cleaner CLEANER = Cleaner.create();
 
-    /** Of the stack: the constructor below, and {@link #watch}. */
+    /** Stack frames to skip: the constructor below, and {@link #watch}. */
     private static final int OWN_FRAMES = 2;
 
     private static final int FRAMES = 12;
 
     private Leaks() {}
 
-    /** What is watched over; it must not refer to the object that is. */
+    /** The state of a watched object; it must not refer to the object. */
     public static final class Watched implements Runnable {
         private final String name;
         private final Runnable end;
 
-        /** Always kept: next to what is created, a thread or a driver's handle, it costs little. */
+        /** Always recorded: it costs little compared to creating a thread or a driver's handle. */
         private final List<StackFrame> creators =
                 StackWalker.getInstance().walk(s -> s.skip(OWN_FRAMES).limit(FRAMES).toList());
 
@@ -50,11 +50,11 @@ public final class Leaks {
     }
 
     /**
-     * Watches over an object until it is unreachable.
+     * Watches an object until it is unreachable.
      *
-     * @param object what somebody should close
-     * @param name what to call it
-     * @param end what to do for it then; must not refer to the object
+     * @param object must be closed by its user
+     * @param name its name in the report
+     * @param end action if it was not closed; must not refer to the object
      */
     public static Watched watch(Object object, String name, Runnable end) {
         Watched watched = new Watched(name, end);

@@ -10,8 +10,8 @@ import java.util.TreeMap;
 
 /**
  * Memory of one process that the other processes of the job can map: files of a folder in a
- * shared-memory file system, each cut into blocks by first fit. Freed blocks are used again; the
- * files go when the process leaves the job.
+ * shared-memory file system, each cut into blocks by first fit. Freed blocks are reused; the files
+ * are deleted when the process leaves the job.
  *
  * <p><b>Threads:</b> any.
  */
@@ -19,7 +19,7 @@ public final class SharedHeap {
     private static final long FIRST_CHUNK = 4L << 20;
     private static final long MAX_GROWTH = 64L << 20;
 
-    /** Blocks start on their own cache line, large ones on their own page. */
+    /** Blocks are aligned to cache lines, large ones to pages. */
     private static final long LINE = 64;
 
     private static final long PAGE = 4096;
@@ -27,7 +27,7 @@ public final class SharedHeap {
     /** A run of bytes in a chunk. */
     record Block(int chunk, long at, long bytes, MemorySegment segment) {}
 
-    /** Makes the file behind a chunk. */
+    /** Creates the file of a chunk. */
     public interface ChunkSource {
         MemorySegment create(int chunk, long bytes);
     }
@@ -61,7 +61,7 @@ public final class SharedHeap {
         try {
             memory = source.create(chunks.size(), chunkBytes);
         } catch (SharedMemoryFullException e) {
-            // Growing early is a convenience; the caller's own size is what must fit.
+            // Extra growth is optional; only the requested size must fit.
             chunkBytes = roundUp(size, PAGE);
             memory = source.create(chunks.size(), chunkBytes);
         }
@@ -77,7 +77,7 @@ public final class SharedHeap {
     }
 
     private static long take(NavigableMap<Long, Long> free, long size) {
-        // Large blocks are rounded to pages, so an odd line in front of one is skipped.
+        // Large blocks are rounded to pages, so a partial page before one is skipped.
         long unit = size >= PAGE ? PAGE : LINE;
         long from = -1;
         for (Map.Entry<Long, Long> e : free.entrySet()) {
@@ -114,7 +114,7 @@ public final class SharedHeap {
         free.put(at, after == null ? size : size + after);
     }
 
-    /** This process's own mapping of a chunk. */
+    /** This process's mapping of a chunk. */
     public synchronized MemorySegment chunk(int chunk) {
         return chunks.get(chunk).memory;
     }

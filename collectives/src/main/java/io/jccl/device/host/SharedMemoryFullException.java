@@ -2,7 +2,7 @@ package io.jccl.device.host;
 
 import io.jccl.error.JcclException;
 
-/** There is too little shared memory. */
+/** Thrown if there is too little shared memory. */
 public final class SharedMemoryFullException extends JcclException {
     private static final long serialVersionUID = 1L;
 

@@ -1,6 +1,6 @@
 package io.jccl.device.host;
 
-/** Work of a stream that has to learn when an earlier error on the stream drops it. */
+/** Work of a stream that is notified when an earlier error on the stream drops it. */
 public interface StreamTask extends Runnable {
     /** Called instead of {@link #run} if an earlier error on the stream drops it. */
     void drop();

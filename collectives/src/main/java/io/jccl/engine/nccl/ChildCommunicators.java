@@ -17,9 +17,9 @@ import java.util.stream.IntStream;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Makes communicators from one that there is.
+ * Creates communicators from an existing one.
  *
- * <p><b>Threads:</b> the one that issues the rank's operations.
+ * <p><b>Threads:</b> only the one that issues the rank's operations.
  */
 final class ChildCommunicators {
     private final NcclRank rank;
@@ -28,10 +28,10 @@ final class ChildCommunicators {
     private final Membership members;
     private final CommunicatorOptions options;
 
-    /** How many were made by split and shrink; part of their names. */
+    /** Number of calls of split and shrink so far; part of the new communicators' names. */
     private int splits;
 
-    /** How often the ranks that remain tried to go on without others; part of names, too. */
+    /** Number of attempts to continue without some ranks; part of names as well. */
     private int attempts;
 
     ChildCommunicators(
@@ -78,7 +78,7 @@ final class ChildCommunicators {
             return joinWithout(new TreeSet<>(excluded));
         }
         int number = ++splits;
-        // Kept as long as the helper thread may read it.
+        // Not freed while the helper thread may read it.
         MemorySegment list =
                 Arena.ofAuto()
                         .allocateFrom(
@@ -100,17 +100,18 @@ final class ChildCommunicators {
     }
 
     /**
-     * A new communicator of the ranks that remain, which meet in the store.
+     * Creates a communicator of the remaining ranks, which join by the store.
      *
-     * <p>Not ncclCommShrink with NCCL_SHRINK_ABORT: it returns the error that the parent met, if a
-     * connection to the lost rank broke, and works only where none did (NCCL 2.30.7, init.cc:3095).
-     * The ranks that remain cannot know of each other which of the two it was, and have to do the
-     * same.
+     * <p>ncclCommShrink with NCCL_SHRINK_ABORT is not used: on a rank whose connection to the lost
+     * rank broke, it returns the parent's error; it succeeds only on ranks with no broken
+     * connection (NCCL 2.30.7, init.cc:3095). The remaining ranks do not know which of the two
+     * applies to the others, but all must take the same path.
      */
     private NcclRank joinWithout(SortedSet<Integer> excluded) {
         rank.abort("shrink leaves out rank(s) " + excluded);
         var unused = rank.handle().awaitEnd();
-        // Who goes on without ranks knows what went wrong: the streams serve the new communicator.
+        // The caller knows about the failure, so it must not surface on streams that the new
+        // communicator uses.
         rank.issued().detach();
         List<Integer> remaining =
                 IntStream.range(0, rank.size()).boxed().filter(r -> !excluded.contains(r)).toList();
@@ -136,7 +137,7 @@ final class ChildCommunicators {
                             + size
                             + ", expected more than "
                             + rank.size()
-                            + ", the ranks there are");
+                            + ", the current number of ranks");
         }
         Membership grown = members.other(name, size);
         MemorySegment id = Arena.ofAuto().allocate(nccl_h.NCCL_UNIQUE_ID_BYTES());

@@ -18,11 +18,12 @@ import java.util.function.IntSupplier;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What becomes of NCCL's results: whether a call is done, whose fault an error is, and the one
- * error that makes a rank's communicator unusable. Any thread may report one; the first counts.
+ * Interprets NCCL's results: whether a call has finished, which rank caused an error, and which
+ * error made this rank's communicator unusable. Any thread may report an error; the first one is
+ * kept.
  */
 final class Failures {
-    /** How long the end of a process may take to be seen after NCCL has seen it. */
+    /** Time that may pass from NCCL's notice of a process's end until ours. */
     static final long BLAME_NANOS = 1_000_000_000L;
 
     private final NcclRank rank;
@@ -48,19 +49,21 @@ final class Failures {
         this.watch = watch;
     }
 
-    /** What made the communicator unusable; null while it is usable. */
+    /** The error that made the communicator unusable; null while it is usable. */
     @Nullable JcclException failure() {
         return failure.get();
     }
 
-    /** Throws what went wrong with a call that enqueues; waits for it if it does not block. */
+    /**
+     * Throws the error of a call that enqueues; waits for it if the communicator is non-blocking.
+     */
     void settle(int result, String operation) {
         if (result != nccl_h.ncclSuccess() || failure.get() != null) {
             settleSlowly(result, () -> Pending.state(nccl, handle.comm()), operation);
         }
     }
 
-    /** Returns when NCCL is done with a call that waits for other ranks; throws what went wrong. */
+    /** Waits until a call that needs other ranks has finished; throws its error. */
     void settle(NcclTask task, String operation) {
         settleSlowly(nccl_h.ncclInProgress(), task, operation);
     }
@@ -84,8 +87,8 @@ final class Failures {
             }
         }
         if (state != nccl_h.ncclSuccess()) {
-            // NCCL refuses an invalid argument before it has done anything; one that does not
-            // block never forgets it.
+            // NCCL rejects an invalid argument before it does anything; only a non-blocking
+            // communicator keeps that error for ever.
             if (state == nccl_h.ncclInvalidArgument() && handle.isBlocking()) {
                 throw explained(state, operation);
             }
@@ -111,7 +114,7 @@ final class Failures {
         return state;
     }
 
-    /** Why a call is still in progress. */
+    /** The reason for which a call is still in progress. */
     private JcclException whyLate(String operation, long question, NcclRas ras) {
         JcclException told = brokenBy(operation);
         if (told != null) {
@@ -126,7 +129,7 @@ final class Failures {
                                 + options.timeout()
                                 + ": a rank is missing, or connections cannot be made",
                         ras);
-        // This process may have been stopped meanwhile, and the others have given it up.
+        // This process may have been stopped in the meantime, and the others have given up on it.
         told = found instanceof CollectiveMismatchException ? null : brokenBy(operation);
         return told == null ? found : told;
     }
@@ -140,8 +143,8 @@ final class Failures {
     }
 
     /**
-     * An error of NCCL with the rank that brought it about, where that is known; null if it may be
-     * known in a moment. NCCL itself never says who it was.
+     * An error of NCCL, with the rank that caused it if that is known; null if it may become known
+     * shortly. NCCL itself does not report the rank.
      */
     @Nullable JcclException blamed(int result, String operation, long since) {
         String broken = members.broken();
@@ -176,7 +179,7 @@ final class Failures {
         return e;
     }
 
-    /** NCCL's own text, whose communicator it is, CUDA's error, and the settings in force. */
+    /** NCCL's error text, the communicator, CUDA's error, and the settings in force. */
     private NcclException explained(int result, String operation) {
         NcclException plain = NcclException.of(nccl, result, operation, handle.comm());
         StringBuilder text = new StringBuilder(describe(operation)).append(": ");
@@ -194,7 +197,7 @@ final class Failures {
         return new NcclException(result, operation, text.toString());
     }
 
-    /** An operation, and whose it is. */
+    /** An operation with its rank and communicator. */
     String describe(String operation) {
         return operation
                 + " on rank "
@@ -208,7 +211,7 @@ final class Failures {
                 + ")";
     }
 
-    /** Makes the communicator unusable with an error, tells the others, and ends NCCL's work. */
+    /** Makes the communicator unusable, notifies the other ranks, and aborts NCCL's work. */
     <E extends JcclException> E fail(E error) {
         fail(error, true);
         return error;
@@ -230,7 +233,7 @@ final class Failures {
         handle.startAbort();
     }
 
-    /** One rank prints how far all were: the lowest that could say so. */
+    /** The lowest rank that answered prints the status of all ranks. */
     private void printReport() {
         try {
             String report = members.report();
@@ -238,11 +241,11 @@ final class Failures {
                 rank.printStandings(report);
             }
         } catch (RuntimeException e) {
-            // The error itself has it too.
+            // The error itself contains it too.
         }
     }
 
-    /** Throws what made the communicator unusable. */
+    /** Throws the error that made the communicator unusable. */
     void throwIfFailed() {
         JcclException e = failure.get();
         if (e != null) {

@@ -11,13 +11,13 @@ import java.util.concurrent.ConcurrentHashMap;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What one rank has enqueued, and where. What the operations were is in the {@link FlightRecorder},
- * whose numbers count here too.
+ * The number of operations that one rank has enqueued, and their streams. The operations themselves
+ * are in the {@link FlightRecorder}, which numbers them.
  *
  * <p><b>Threads:</b> the one that issues the rank's operations writes, any reads.
  */
 final class InFlightOps {
-    /** Collectives that a rank tells the others about, when it is asked. */
+    /** Number of recent collectives that a rank reports to others on request. */
     static final int REMEMBERED = 64;
 
     private final CudaStream.Source source;
@@ -27,10 +27,10 @@ final class InFlightOps {
 
     private volatile @Nullable CudaStream lastStream;
 
-    /** The last operation that a thread has seen complete by waiting for its stream. */
+    /** The last operation known to be complete because a thread has waited for its stream. */
     private volatile long reached;
 
-    /** Streams on which an error of the communicator surfaces. */
+    /** Streams whose synchronization throws this communicator's error. */
     private final Set<CudaStream> streams = ConcurrentHashMap.newKeySet();
 
     InFlightOps(CudaStream.Source source, FlightRecorder flight) {
@@ -38,7 +38,7 @@ final class InFlightOps {
         this.flight = flight;
     }
 
-    /** Takes what comes next, which the ring has. */
+    /** Records the next operation, which the flight recorder already contains. */
     CudaStream note(Request r) {
         CudaStream stream = (CudaStream) Objects.requireNonNull(r.stream);
         follow(stream);
@@ -46,7 +46,7 @@ final class InFlightOps {
         return stream;
     }
 
-    /** The same for an operation that is no collective. */
+    /** The same for an operation that is not a collective. */
     void note(String name, int peer, CudaStream stream) {
         follow(stream);
         count = flight.note(name, peer);
@@ -65,13 +65,13 @@ final class InFlightOps {
         return count;
     }
 
-    /** What the operation of a number was. */
+    /** Describes the operation with a number. */
     String describe(long number) {
         Operation o = flight.at(number);
         return o == null ? "an operation enqueued earlier" : o.describe();
     }
 
-    /** The last collectives by their order. */
+    /** The latest collectives by their order. */
     SortedMap<Long, String> collectives() {
         return flight.collectives(REMEMBERED);
     }
@@ -80,9 +80,9 @@ final class InFlightOps {
         return lastStream;
     }
 
-    /** A thread has waited for all work of a stream. */
+    /** Called when a thread has waited for all work of a stream. */
     void synchronizedWith(CudaStream stream) {
-        // Another stream may be behind: only who uses one alone is known to be through.
+        // Other streams may be behind, so this holds only if a single stream is in use.
         if (streams.size() == 1 && stream == lastStream) {
             reached = count;
         }
@@ -92,7 +92,7 @@ final class InFlightOps {
         return reached;
     }
 
-    /** No error surfaces on any stream from now on. */
+    /** From now on no stream throws this communicator's error. */
     void detach() {
         streams.forEach(stream -> stream.detach(source));
     }

@@ -19,8 +19,8 @@ import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The ranks of one communicator as they know each other through the store: who has come, who failed
- * first, who is how far.
+ * The ranks of one communicator as seen through the store: which have joined, which failed first,
+ * and the progress of each.
  *
  * <p><b>Threads:</b> any.
  */
@@ -38,15 +38,15 @@ final class Membership {
     private final int rank;
     private final int size;
 
-    /** The processes that the ranks are, where it is known who of them lives. */
+    /** The ranks' processes, if it can be observed which of them are alive; else null. */
     private final @Nullable LocalPeers meeting;
 
-    /** Each rank's process in the meeting; -1 if this one has not asked yet. */
+    /** Each rank's process in the group; -1 as long as it has not been read. */
     private final AtomicIntegerArray processes;
 
     private volatile @Nullable String id;
 
-    /** Whether this rank has left: the store may be gone. */
+    /** Whether this rank has left; the store may then be closed. */
     private volatile boolean gone;
 
     Membership(Store store, String name, int rank, int size) {
@@ -68,7 +68,7 @@ final class Membership {
         this.processes = processes;
     }
 
-    /** Those whose ranks are the processes of a meeting. */
+    /** The membership of the processes of a local group. */
     static Membership of(Store store, String name, LocalPeers meeting) {
         int size = meeting.size();
         AtomicIntegerArray processes = new AtomicIntegerArray(size);
@@ -90,12 +90,12 @@ final class Membership {
         return made;
     }
 
-    /** Those of a communicator made from this one. */
+    /** The membership of a communicator created from this one. */
     Membership child(String suffix, int rank, int size) {
         return of(name + "." + suffix, rank, size);
     }
 
-    /** Those that remain when others are left out: old ranks, in order. It is known who lives. */
+    /** The membership without some ranks, given the remaining old ranks in order. */
     Membership without(String suffix, List<Integer> remaining) {
         AtomicIntegerArray known = new AtomicIntegerArray(remaining.size());
         for (int r = 0; r < remaining.size(); r++) {
@@ -110,14 +110,14 @@ final class Membership {
                 known);
     }
 
-    /** Those of a communicator with a name of its own in the same store. */
+    /** The membership of a communicator with another name in the same store. */
     Membership other(String name, int size) {
         return of(name, rank, size);
     }
 
     /**
-     * Tells this communicator from those of other stores. Rank 0 draws it when it is made; another
-     * that asks before, waits a moment. Without a store it is the name alone.
+     * Distinguishes this communicator from those of other stores. Rank 0 draws a random number at
+     * creation; other ranks wait briefly for it. Without a store it is the name alone.
      */
     String id() {
         String known = id;
@@ -127,7 +127,7 @@ final class Membership {
                 long drawn = gone ? 0 : rank == 0 ? store.add(key(FLIGHT), random()) : awaitDrawn();
                 known = drawn == 0 ? name : Long.toHexString(drawn) + "/" + name;
             } catch (RuntimeException e) {
-                // The store is gone before us; nobody waits for a better name.
+                // The store was closed first; the name alone will do.
             }
             id = known;
         }
@@ -178,11 +178,11 @@ final class Membership {
     }
 
     /**
-     * Waits until it is known whether all ranks are here and fit each other.
+     * Waits until all ranks have joined with compatible settings, or the attempt has failed.
      *
-     * @param facts what has to be alike
+     * @param facts what must be identical on all ranks
      * @param timeout how long to wait
-     * @throws JcclException the same on all ranks if they are not, or do not
+     * @throws JcclException on all ranks, if one is missing or incompatible
      */
     void callTheRoll(List<RankInfo.Fact> facts, Duration timeout) {
         new StoreHandshake(store, name, rank, size).answer(facts, timeout, this::broken);
@@ -192,7 +192,7 @@ final class Membership {
         store.set(key(what), value);
     }
 
-    /** Waits for what rank 0 publishes. */
+    /** Waits for a value that rank 0 publishes. */
     byte[] await(String what, long deadline, Duration timeout) {
         while (true) {
             long left = Math.max(deadline - System.nanoTime(), 0);
@@ -202,7 +202,7 @@ final class Membership {
                 throwIfFailed();
                 if (left == 0) {
                     throw new CollectiveTimeoutException(
-                            "rank 0 did not give the "
+                            "rank 0 did not publish the "
                                     + what
                                     + " of communicator '"
                                     + name
@@ -214,10 +214,12 @@ final class Membership {
         }
     }
 
-    /** Tells the others that this rank is lost to them; only the first of all counts. */
+    /**
+     * Notifies the others that this rank has failed; only the first failure of all ranks is kept.
+     */
     void fail(RuntimeException error) {
         String reason = String.valueOf(error.getMessage());
-        // For those who wait for all to be here: this one may not have come that far.
+        // For ranks that still wait in the handshake: this one may have failed before it joined.
         new StoreHandshake(store, name, rank, size).fail("rank " + rank + ": " + reason);
         if (store.add(key("failures"), 1) == 1) {
             if (error instanceof CollectiveMismatchException) {
@@ -227,25 +229,27 @@ final class Membership {
         }
     }
 
-    /** How far all ranks were when one had waited too long, for one of them to print. */
+    /** Publishes the status of all ranks at a timeout, and which rank prints it. */
     void report(int printer, String table) {
         put(key(REPORT), printer + "\n" + table);
     }
 
-    /** The same, if this rank is the one to print it; or null. */
+    /** That status, if this rank is the one to print it; else null. */
     @Nullable String report() {
         String said = read(key(REPORT));
         String own = rank + "\n";
         return said != null && said.startsWith(own) ? said.substring(own.length()) : null;
     }
 
-    /** What the ranks disagree on, if that is what the first error was: all get the same. */
+    /**
+     * The mismatch between the ranks' operations, if that was the first error; all get the same.
+     */
     @Nullable CollectiveMismatchException disagreement() {
         String said = read(key(DISAGREEMENT));
         return said == null ? null : new CollectiveMismatchException(said);
     }
 
-    /** What the first rank that failed said, or null. */
+    /** The message of the first rank that failed, or null. */
     @Nullable String failure() {
         return read(key(FAILED));
     }
@@ -258,9 +262,9 @@ final class Membership {
         }
     }
 
-    /** Why no more can come of this communicator: a rank failed, or is lost; or null. */
+    /** The reason for which this communicator is broken: a rank failed or is lost; else null. */
     @Nullable String broken() {
-        // In this order: a rank that fails says so before its process leaves.
+        // In this order: a failing rank publishes its message before its process ends.
         List<Integer> lost = lost();
         String failure = failure();
         if (failure != null || lost.isEmpty()) {
@@ -270,12 +274,12 @@ final class Membership {
                 + " lost: the process was killed, or ended without closing the communicator";
     }
 
-    /** Whether it is seen at once when a rank's process ends. */
+    /** Whether the end of a rank's process is noticed at once. */
     boolean knowsProcesses() {
         return meeting != null;
     }
 
-    /** A rank's process in the meeting; -1 if it has not said so yet. */
+    /** A rank's process in the group; -1 if it has not published it yet. */
     private int processOf(int r) {
         if (processes.get(r) < 0) {
             String said = read(key("process", r));
@@ -288,7 +292,7 @@ final class Membership {
         List<Integer> lost = new ArrayList<>();
         for (int r = 0; r < size && meeting != null; r++) {
             int process = processOf(r);
-            // In this order: a rank says that it leaves before its process does.
+            // In this order: a rank publishes that it leaves before its process ends.
             if (process >= 0 && !meeting.isAlive(process) && store.get(key("left", r)) == null) {
                 lost.add(r);
             }
@@ -296,14 +300,14 @@ final class Membership {
         return lost;
     }
 
-    /** Tells the others that this rank has closed its end; true if it was the last to do so. */
+    /** Publishes that this rank has closed its communicator; true if it was the last to do so. */
     boolean leave() {
         gone = true;
         put(key("left", rank), "");
         return store.add(key("leaving"), 1) == size;
     }
 
-    /** The ranks that have closed their end. */
+    /** The ranks that have closed their communicator. */
     List<Integer> left() {
         List<Integer> gone = new ArrayList<>();
         if (store.add(key("leaving"), 0) > 0) {
@@ -316,17 +320,17 @@ final class Membership {
         return gone;
     }
 
-    /** Gives a sign of life. */
+    /** Publishes a heartbeat. */
     void beat(long number) {
         put(key("beat", rank), Long.toString(number));
     }
 
-    /** A rank's last sign of life, or null. */
+    /** A rank's last heartbeat, or null. */
     @Nullable String beatOf(int rank) {
         return read(key("beat", rank));
     }
 
-    /** Asks every rank to say how far it is; the question's number. */
+    /** Asks every rank for its progress; returns the number of the question. */
     long ask() {
         long question = store.add(key("questions"), 1);
         put(key(ASK), Long.toString(question));
@@ -343,7 +347,7 @@ final class Membership {
         put(key("progress", rank), question + " " + progress.write());
     }
 
-    /** What each rank answered to a question, or to a later one; null where it said nothing. */
+    /** Each rank's answer to a question or a later one; null if it has not answered. */
     List<@Nullable NcclProgress> answers(long question) {
         // Of two ranks that ask at once, the one with the lower number may have written last.
         if (asked() < question) {

@@ -19,10 +19,10 @@ import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
- * One rank's operations as calls of NCCL, which lacks some of them, or has them in newer versions
- * only: those are groups of others.
+ * One rank's operations as calls of NCCL. Operations that NCCL lacks, or has only in newer
+ * versions, are groups of others.
  *
- * <p><b>Threads:</b> the one that issues the rank's operations.
+ * <p><b>Threads:</b> only the one that issues the rank's operations.
  */
 final class NcclCalls {
     private final NcclRank rank;
@@ -37,18 +37,18 @@ final class NcclCalls {
     private final MemorySegment opSlot;
     private final Buffer scalar;
 
-    /** Whether a group is being filled, and what was copied for operations in place. */
+    /** Whether a group is open, and copies made for its in-place operations. */
     private boolean grouped;
 
     private final List<Long> copies = new ArrayList<>();
 
-    /** Copies that are part of graphs. */
+    /** Copies used by graphs. */
     private final List<CudaBuffer> recorded = new ArrayList<>();
 
-    /** Where the last copy was made; NCCL puts all streams of a group in order. */
+    /** The stream of the last copy; NCCL orders all streams of a group. */
     private long copiedOn;
 
-    // The last pre-multiplied sum, which loops use again and again.
+    // The last pre-multiplied sum, which loops use repeatedly.
     private @Nullable ReduceOp madeOf;
     private @Nullable DataType madeFor;
     private int made = NcclCodes.MADE;
@@ -65,18 +65,18 @@ final class NcclCalls {
         this.scalar = Buffer.wrap(arena.allocate(8, 8), DataType.UINT8);
     }
 
-    /** What follows is part of a group, and may be enqueued at its end only. */
+    /** Starts a group, whose operations may be enqueued only at its end. */
     void beginGroup() {
         grouped = true;
     }
 
-    /** The group is enqueued, or given up. */
+    /** The group has been enqueued or discarded. */
     void endGroup() {
         grouped = false;
         freeCopies();
     }
 
-    /** Hands an operation to NCCL, for a communicator's handle. */
+    /** Passes an operation to NCCL, for a communicator's handle. */
     int issue(Request r, long c, CudaStream stream) {
         long h = stream.handle();
         int type = NcclCodes.of(r.type);
@@ -121,7 +121,7 @@ final class NcclCalls {
         return buffer == null ? 0 : buffer.address();
     }
 
-    /** Every rank's blocks to every rank. */
+    /** An allToAll or allToAllv. */
     private int exchange(Request r, long send, int type, long c, long h) {
         return hasAllToAll && !r.op.vector()
                 ? nccl.ncclAlltoAll(send, at(r.recv), r.count, type, c, h)
@@ -129,8 +129,8 @@ final class NcclCalls {
     }
 
     /**
-     * The same in place: NCCL would read a block after another rank's has overwritten it, so a copy
-     * is sent. All of it is in stream order; nobody waits.
+     * The same in place: NCCL would read a block after it was overwritten by a received one, so a
+     * copy is sent. All of it is in stream order; no thread waits.
      */
     private int staged(Request r, int type, long c, CudaStream stream) {
         long bytes = r.sendBuffer().byteSize();
@@ -138,7 +138,7 @@ final class NcclCalls {
         if (bytes == 0) {
             return exchange(r, at(r.send), type, c, h);
         }
-        // The stream may be the null stream, which is that of the current device.
+        // The stream may be the null stream, which belongs to the current device.
         int previous = device.enter();
         try {
             return stream.isRecorded()
@@ -160,7 +160,7 @@ final class NcclCalls {
             copy(r, copy, bytes, h);
             int result = exchange(r, copy, type, c, h);
             if (!grouped) {
-                // NCCL may enqueue later than it returns, and the copy is freed behind that.
+                // NCCL may enqueue after it has returned, and the copy must be freed after that.
                 rank.failures().settle(result, r.op.method());
             }
             return result;
@@ -172,9 +172,9 @@ final class NcclCalls {
     }
 
     /**
-     * The same as part of a graph, whose launches need the copy's memory again and again. Each
-     * operation has its own, as those of a graph may run at the same time; NCCL may look at the
-     * addresses already now, so it is ordinary memory and no allocation of the graph.
+     * The same as part of a graph, whose launches use the copy's memory repeatedly. Each operation
+     * has its own copy, since operations of a graph may run concurrently; NCCL may read the
+     * addresses during the capture, so it is ordinary memory and not an allocation of the graph.
      */
     private int recorded(Request r, long bytes, int type, long c, long h) {
         CudaBuffer copy = CudaBuffer.allocateInCapture(device, DataType.UINT8, bytes);
@@ -191,12 +191,14 @@ final class NcclCalls {
                 "cudaMemcpyAsync");
     }
 
-    /** Frees what graphs with this rank's operations used: they cannot be launched any more. */
+    /**
+     * Frees the memory used by graphs with this rank's operations, which can no longer be launched.
+     */
     void close() {
         recorded.forEach(CudaBuffer::close);
     }
 
-    /** Gives back copies, behind the work with them; an error here follows from another. */
+    /** Frees the copies in stream order, after their use; an error here follows from another. */
     private void freeCopies() {
         if (copies.isEmpty()) {
             return;
@@ -264,7 +266,7 @@ final class NcclCalls {
         return NcclCodes.isError(result) ? result : end;
     }
 
-    /** NCCL's number of an operation, made for its factor if need be. */
+    /** NCCL's code of a reduction, created for its factor if necessary. */
     private int op(Request r, long c) {
         int code = NcclCodes.of(r.reduceOp);
         if (code != NcclCodes.MADE) {
@@ -297,7 +299,7 @@ final class NcclCalls {
         return made;
     }
 
-    /** Lets NCCL forget the last made operation. */
+    /** Destroys the last created reduction. */
     void destroyMade(long c) {
         if (made != NcclCodes.MADE) {
             nccl.ncclRedOpDestroy(made, c);

@@ -9,8 +9,8 @@ import io.jccl.flight.CollectiveOp;
 import java.util.List;
 
 /**
- * What a call must fulfil before NCCL sees it: what NCCL refuses may end the communicator, and what
- * it does not look at fails in the kernel.
+ * Preconditions checked before NCCL is called: an argument that NCCL rejects may end the
+ * communicator, and one that it does not check fails in the kernel.
  */
 final class NcclChecks {
     /** NCCL reduces 8-bit floats from compute capability 9.0 on. */
@@ -62,7 +62,7 @@ final class NcclChecks {
         }
     }
 
-    /** NCCL's finalize does not return before graphs with its operations are gone. */
+    /** NCCL's finalize does not return before graphs with its operations are destroyed. */
     static void noGraphs(NcclRank rank) {
         List<Capture> open = rank.handle().graphs();
         if (!open.isEmpty()) {

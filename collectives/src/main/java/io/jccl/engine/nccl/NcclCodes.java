@@ -4,12 +4,12 @@ import io.jccl.ReduceOp;
 import io.jccl.bindings.generated.nccl.nccl_h;
 import io.jccl.device.DataType;
 
-/** JCCL's types and operations as NCCL's numbers. */
+/** NCCL's codes of types and reductions. */
 final class NcclCodes {
     private static final int[] TYPES = new int[DataType.values().length];
     private static final int[] OPS = new int[ReduceOp.Kind.values().length];
 
-    /** An operation that NCCL has no number for: it is made per factor. */
+    /** A reduction that has no fixed code in NCCL: one is created for each factor. */
     static final int MADE = -1;
 
     static {
@@ -60,7 +60,7 @@ final class NcclCodes {
         return result != nccl_h.ncclSuccess() && result != nccl_h.ncclInProgress();
     }
 
-    /** Whether an error may come of what another rank met, which NCCL does not say. */
+    /** Whether an error may be caused by another rank, which NCCL does not report. */
     static boolean mayBeAnothers(int result) {
         return result == nccl_h.ncclRemoteError() || result == nccl_h.ncclSystemError();
     }

@@ -31,7 +31,7 @@ import java.util.function.LongSupplier;
 import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
 
-/** Makes communicators over NCCL. */
+/** Creates communicators over NCCL. */
 public final class NcclEngine {
     private static final AtomicInteger LOCAL = new AtomicInteger();
 
@@ -55,7 +55,7 @@ public final class NcclEngine {
         List<MemorySegment> slots = new ArrayList<>();
         List<Communicator> ranks = new ArrayList<>();
         NcclTask init = null;
-        // Shared, and kept if NCCL does not return: it is read on the helper thread.
+        // Shared, and not freed if NCCL does not return: the helper thread reads it.
         MemorySegment id = uniqueId(nccl, Arena.ofAuto());
         try {
             List<@Nullable MemorySegment> configs = new ArrayList<>();
@@ -90,7 +90,7 @@ public final class NcclEngine {
             }
         } finally {
             if (ranks.size() < size) {
-                // All at once: the end of one may need that of another.
+                // All at once, since aborting one may require that another is aborted.
                 ranks.forEach(rank -> rank.abort("another rank of this process failed"));
                 List<Runnable> ends = new ArrayList<>();
                 for (int r = ranks.size(); r < resources.size(); r++) {
@@ -112,7 +112,7 @@ public final class NcclEngine {
             List<@Nullable MemorySegment> configs) {
         int result = nccl.ncclGroupStart();
         int end;
-        // The group is ended whatever happens: it belongs to the thread.
+        // The group is always ended, since it belongs to the thread.
         try {
             for (int r = 0; r < gpus.size() && !NcclCodes.isError(result); r++) {
                 gpus.get(r).enter();
@@ -160,7 +160,7 @@ public final class NcclEngine {
     /**
      * Joins the ranks of a membership.
      *
-     * @param more what else has to be alike, beside versions and settings
+     * @param more what else must be identical, besides versions and settings
      */
     static NcclRank join(
             Membership members,
@@ -175,8 +175,7 @@ public final class NcclEngine {
                 device,
                 options,
                 (nccl, deadline, call) -> {
-                    // All have what they need and fit each other: only now does NCCL begin to wait
-                    // for them.
+                    // NCCL waits for others only after all ranks were found ready and compatible.
                     List<RankInfo.Fact> facts = new ArrayList<>(facts(nccl, options));
                     facts.addAll(more);
                     members.callTheRoll(facts, timeout);
@@ -205,8 +204,8 @@ public final class NcclEngine {
                                     options,
                                     List.of()));
         }
-        // The ranks find each other as processes of the host engine do, which knows runs apart and
-        // sees at once who died.
+        // The ranks join like processes of the host engine, which distinguishes runs and notices
+        // at once when a process ends.
         LocalPeers meeting = LocalPeers.join(env, options);
         boolean done = false;
         try {
@@ -229,7 +228,7 @@ public final class NcclEngine {
         }
     }
 
-    /** Makes a rank that closes the store after itself; closes it if that fails. */
+    /** Creates a rank that closes the store when it is closed; closes the store on failure. */
     private static NcclRank closing(Store store, Supplier<NcclRank> maker) {
         boolean done = false;
         try {
@@ -280,7 +279,7 @@ public final class NcclEngine {
                 NcclApi nccl, MemorySegment slot, MemorySegment id, @Nullable MemorySegment config);
     }
 
-    /** Makes one rank; tells the others if that fails, so that they need not wait for it. */
+    /** Creates one rank; notifies the others on failure, so that they do not wait for it. */
     private static NcclRank connect(
             Membership members,
             Device device,
@@ -326,8 +325,9 @@ public final class NcclEngine {
             done = true;
             return made;
         } catch (RuntimeException e) {
-            // Before NCCL begins all wait for the same ranks, and each names those that are missing
-            // at its own deadline.
+            // Until NCCL starts, all wait for the same ranks, and each names the missing ones at
+            // its
+            // own deadline.
             if (task != null || !(e instanceof JcclTimeoutException)) {
                 tell(members, e);
             }
@@ -359,7 +359,8 @@ public final class NcclEngine {
     }
 
     /**
-     * What ranks cannot differ in: NCCL would hang or crash, or fail with no word of the reason.
+     * What must be identical on all ranks: otherwise NCCL would hang, crash, or fail without a
+     * reason.
      */
     private static List<RankInfo.Fact> facts(NcclApi nccl, CommunicatorOptions options) {
         return List.of(

@@ -7,7 +7,7 @@ import io.jccl.engine.Batch;
 import io.jccl.engine.EngineCommunicator;
 import io.jccl.engine.Request;
 
-/** Operations of one or several ranks of a thread as one group of NCCL. */
+/** Runs the operations of one or several ranks of a thread as one NCCL group. */
 final class NcclGroup {
     private NcclGroup() {}
 
@@ -22,8 +22,8 @@ final class NcclGroup {
             String operation = "ncclGroupEnd";
             NcclRank guilty = (NcclRank) engines[0];
             RuntimeException thrown = null;
-            // The group is ended whatever happens: it belongs to the thread, and would swallow
-            // everything that comes after it.
+            // The group is always ended: it belongs to the thread, and would otherwise swallow
+            // all later calls.
             try {
                 for (int i = 0; i < n && !NcclCodes.isError(result); i++) {
                     NcclRank rank = (NcclRank) engines[i];

@@ -21,17 +21,17 @@ import java.util.function.LongUnaryOperator;
 import org.jspecify.annotations.Nullable;
 
 /**
- * NCCL's handle of one communicator, who uses it, and its end: it is destroyed or aborted once, on
- * a thread that may hang. An abort is what frees a thread that waits inside NCCL for another rank;
- * one that merely enqueues is let out first.
+ * NCCL's handle of one communicator, the threads that use it, and its end: it is destroyed or
+ * aborted once, on a thread that may hang. An abort releases a thread that waits inside NCCL for
+ * another rank; one that only enqueues is allowed to leave first.
  *
- * <p>If the communicator does not block, its threads are let into NCCL one at a time, since every
- * call, {@code ncclCommGetAsyncError} too, joins a thread of NCCL's and frees its job.
+ * <p>If the communicator is non-blocking, only one thread at a time may be inside NCCL, since every
+ * call, including {@code ncclCommGetAsyncError}, joins a thread of NCCL and frees its job.
  */
 final class NcclHandle {
     static final Duration ABORT_WAIT = Duration.ofSeconds(10);
 
-    /** How long a thread may take to leave NCCL by itself before it counts as waiting there. */
+    /** Time for a thread to leave NCCL by itself before it counts as waiting there. */
     private static final long LEAVE_NANOS = 1_000_000_000L;
 
     private final NcclApi nccl;
@@ -42,27 +42,27 @@ final class NcclHandle {
 
     private final boolean blocking;
 
-    /** NCCL's handle; 0 when it was destroyed. */
+    /** NCCL's handle; 0 after it was destroyed. */
     private volatile long comm;
 
     private final AtomicBoolean aborting = new AtomicBoolean();
 
-    /** Open when NCCL has returned from its last call for this communicator. */
+    /** Reaches 0 when NCCL has returned from its last call for this communicator. */
     private final CountDownLatch ended = new CountDownLatch(1);
 
     /** Whether the user's thread is inside NCCL, where an abort must not meet it. */
     private volatile boolean inside;
 
-    /** Held by whoever uses the handle outside the user's thread. */
+    /** Held by other threads than the user's while they use the handle. */
     private final ReentrantLock lock = new ReentrantLock();
 
-    /** Held while inside NCCL with a communicator that does not block. */
+    /** Held while inside NCCL with a non-blocking communicator. */
     private final ReentrantLock turn = new ReentrantLock();
 
-    /** The last call that waits for others. */
+    /** The last call that waits for other ranks. */
     private volatile @Nullable NcclTask task;
 
-    /** Graphs with operations of this communicator: NCCL does not end before they do. */
+    /** Graphs with operations of this communicator: NCCL's finalize waits for their end. */
     private final Set<Capture> graphs = ConcurrentHashMap.newKeySet();
 
     NcclHandle(NcclApi nccl, CudaDevice device, long comm, boolean blocking, String name) {
@@ -78,8 +78,8 @@ final class NcclHandle {
     }
 
     /**
-     * Starts a call that may wait for other ranks. Until {@link #leave} no other thread calls for a
-     * communicator that does not block.
+     * Starts a call that may wait for other ranks. For a non-blocking communicator, no other thread
+     * may call NCCL until {@link #leave}.
      */
     NcclTask start(String operation, IntSupplier call, LongSupplier child) {
         if (!blocking) {
@@ -90,7 +90,7 @@ final class NcclHandle {
         return t;
     }
 
-    /** An operation is enqueued on a stream, and becomes part of a graph if that is captured. */
+    /** Notes that an operation goes to a stream, and to a graph if the stream is being captured. */
     void enqueuing(CudaStream stream) {
         Capture c = stream.capture();
         if (c != null && graphs.add(c)) {
@@ -98,12 +98,14 @@ final class NcclHandle {
         }
     }
 
-    /** Graphs that have to be closed before the communicator. */
+    /** Graphs that must be closed before the communicator. */
     List<Capture> graphs() {
         return graphs.stream().filter(g -> !g.isGone()).toList();
     }
 
-    /** The state, success if the user's thread is just using a communicator that does not block. */
+    /**
+     * The state; success while the user's thread is inside NCCL with a non-blocking communicator.
+     */
     int state() {
         if (blocking) {
             return Pending.state(nccl, comm);
@@ -118,7 +120,7 @@ final class NcclHandle {
         }
     }
 
-    /** NCCL's handle; 0 when it was destroyed. */
+    /** NCCL's handle; 0 after it was destroyed. */
     long comm() {
         return comm;
     }
@@ -132,7 +134,7 @@ final class NcclHandle {
         return inside;
     }
 
-    /** Keeps an abort out until {@link #leave}, if that comes soon. */
+    /** Delays an abort until {@link #leave}, if that follows soon. */
     void enter() {
         if (!blocking) {
             turn.lock();
@@ -140,7 +142,7 @@ final class NcclHandle {
         inside = true;
     }
 
-    /** Does nothing if this thread has not entered. */
+    /** Ends {@link #enter}; harmless if this thread has not entered. */
     void leave() {
         inside = false;
         if (!blocking && turn.isHeldByCurrentThread()) {
@@ -148,7 +150,7 @@ final class NcclHandle {
         }
     }
 
-    /** Aborts on a thread of its own: NCCL may take long, or for ever. */
+    /** Aborts on a separate thread, since NCCL may take long or never return. */
     void startAbort() {
         if (aborting.compareAndSet(false, true)) {
             start("abort", this::abortNative);
@@ -167,7 +169,7 @@ final class NcclHandle {
                 });
     }
 
-    /** Lets NCCL go, once all its work is enqueued; on a thread of its own. */
+    /** Destroys the communicator on a separate thread, once all its work is enqueued. */
     void startDestroy() {
         if (aborting.compareAndSet(false, true)) {
             start("destroy", () -> end(nccl::ncclCommDestroy));
@@ -179,7 +181,7 @@ final class NcclHandle {
         if (t != null) {
             t.giveUp();
         }
-        // NCCL waits for graphs even then, and they cannot run any more.
+        // NCCL waits for graphs even in an abort, and they can no longer run.
         String reason = ": communicator " + name + ", which it uses, has failed";
         graphs.forEach(g -> g.end(reason));
         long wait = blocking ? LEAVE_NANOS : ABORT_WAIT.toNanos();
@@ -196,7 +198,8 @@ final class NcclHandle {
             long c = comm;
             comm = 0;
             if (c != 0) {
-                // It is the end either way, and the reason for it has been reported.
+                // The result does not matter: the communicator ends, and the reason has been
+                // reported.
                 var unused = last.applyAsLong(c);
             }
         } finally {
@@ -209,7 +212,7 @@ final class NcclHandle {
         return t != null && !t.isOver();
     }
 
-    /** Lets the watchdog finish its last look, which may write to the store. */
+    /** Waits for the watchdog's last poll, which may write to the store. */
     void awaitLook() {
         boolean interrupted = Thread.interrupted();
         try {
@@ -224,9 +227,11 @@ final class NcclHandle {
         }
     }
 
-    /** Whether NCCL is done with this communicator; waits for that, but not for ever. */
+    /**
+     * Waits, for a limited time, until NCCL no longer uses this communicator; whether that is so.
+     */
     boolean awaitEnd() {
-        // NCCL that hangs still has our memory: better to leak it.
+        // NCCL still uses our memory if it hangs: better to leak it.
         long deadline = System.nanoTime() + ABORT_WAIT.toNanos();
         boolean done = Waits.await(ended, ABORT_WAIT.toNanos());
         while (done && (inside || isBusy()) && System.nanoTime() < deadline) {

@@ -19,11 +19,13 @@ import java.util.concurrent.locks.LockSupport;
 import java.util.function.BooleanSupplier;
 import org.jspecify.annotations.Nullable;
 
-/** The call that makes a communicator: its wait for the other ranks, and its end if that fails. */
+/**
+ * The call that creates a communicator: waiting for the other ranks, and cleaning up on failure.
+ */
 final class NcclInit {
     private NcclInit() {}
 
-    /** What NCCL is told: calls block unless the user's settings say otherwise. */
+    /** NCCL's configuration: calls block unless the user's settings specify otherwise. */
     static @Nullable MemorySegment config(NcclApi nccl, CommunicatorOptions options, Arena arena) {
         return nccl.supports("ncclCommInitRankConfig")
                 ? options.nccl().allocate(arena, nccl.library().version())
@@ -51,7 +53,7 @@ final class NcclInit {
         nccl.check(state, operation, 0);
     }
 
-    /** The same, while other ranks may fail. */
+    /** The same, and ends early if another rank fails. */
     static void await(
             NcclApi nccl,
             NcclTask task,
@@ -74,8 +76,8 @@ final class NcclInit {
                 await(nccl, task, Duration.ofNanos(Math.min(200_000_000, left)), operation);
                 return;
             } catch (NcclException e) {
-                // That another rank failed is all that NCCL knows of it: which and why is told
-                // soon.
+                // NCCL only knows that some rank failed; which one and why follows
+                // shortly from the store.
                 long since = System.nanoTime();
                 while (NcclCodes.mayBeAnothers(e.result())
                         && System.nanoTime() - since < Failures.BLAME_NANOS) {
@@ -105,10 +107,10 @@ final class NcclInit {
     }
 
     /**
-     * Ends a communicator that was never handed out, and frees what was to be its own. NCCL may
-     * hang in that, so it is not awaited for ever.
+     * Aborts a communicator that was never returned to the caller, and frees its resources. NCCL
+     * may hang in that, so the wait is limited.
      *
-     * @param task what was to make it; null if nothing was started
+     * @param task the call that should have created it; null if none was started
      */
     static void abandon(
             NcclApi nccl,
@@ -119,7 +121,7 @@ final class NcclInit {
         abandoning(nccl, device, resources, slot, task).run();
     }
 
-    /** Begins with that; the result waits for it and frees. */
+    /** Starts that; running the result waits for it and frees the resources. */
     static Runnable abandoning(
             NcclApi nccl,
             CudaDevice device,
@@ -136,7 +138,7 @@ final class NcclInit {
                 .name("jccl-abandon")
                 .start(() -> {
                     device.adopt();
-                    // NCCL sets the slot before it waits for others. If it polls, it must be left.
+                    // NCCL sets the slot before it waits for others. Polling must not continue.
                     awaitThat(() ->
                             task.isOver()
                                     || (!task.wasInProgress()
@@ -151,7 +153,7 @@ final class NcclInit {
         return () -> resources.close(Waits.await(ended, NcclHandle.ABORT_WAIT.toNanos()));
     }
 
-    /** Looks less and less often: NCCL may never get there. */
+    /** Polls less and less often: NCCL may never finish. */
     private static void awaitThat(BooleanSupplier condition) {
         for (long pause = 1_000_000; !condition.getAsBoolean(); pause += pause / 8) {
             LockSupport.parkNanos(Math.min(pause, 1_000_000_000));

@@ -17,12 +17,12 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Watches one rank: how far its GPU is, whether NCCL met an error, what became of the other ranks.
+ * Monitors one rank: the progress of its GPU, errors of NCCL, and failures of other ranks.
  *
- * <p>How far the GPU is shows one event that is recorded here, behind whatever the last used stream
- * holds, so an operation pays nothing for being watched.
+ * <p>Progress is measured by a single event that this class records after all work of the last used
+ * stream, so operations have no extra cost.
  *
- * <p><b>Threads:</b> that of {@link Watchdog}, which holds the rank's lock meanwhile.
+ * <p><b>Threads:</b> that of {@link Watchdog}, which holds the rank's lock during a call.
  */
 final class NcclMonitor {
     private static final long BEAT_NANOS = 2_000_000_000L;
@@ -30,13 +30,13 @@ final class NcclMonitor {
     private static final long LEFT_NANOS = 5_000_000_000L;
 
     /**
-     * How many ranks, those after its own, one looks after. The first of those that are silent has
-     * one before it that is not, which tells all: to watch every rank would be too much for a
-     * store.
+     * Number of ranks, following its own, whose heartbeats a rank reads. The first silent rank
+     * follows one that is alive, which reports it to all; reading those of all ranks would be too
+     * much load for a store.
      */
     private static final int WATCHED = 32;
 
-    /** How often to look for a moment between two operations: enqueuing takes microseconds. */
+    /** Attempts to find a moment between two operations; enqueuing takes microseconds. */
     private static final int LOOKS = 1000;
 
     private final NcclRank rank;
@@ -45,7 +45,7 @@ final class NcclMonitor {
     private final Duration timeout;
     private final long timeoutNanos;
 
-    /** The last part of the timeout, in which the others say how far they are. */
+    /** The last part of the timeout, in which the others report their progress. */
     private final long answerNanos;
 
     private final long marker;
@@ -60,7 +60,7 @@ final class NcclMonitor {
     /** NCCL's own view, for the report. */
     private @Nullable NcclRas ras;
 
-    /** The operation that a thread is enqueuing, 0 for none, and since when it is seen to. */
+    /** The operation that a thread is enqueuing, 0 for none, and when that was first observed. */
     private long entering;
 
     private long enteredAt;
@@ -69,7 +69,7 @@ final class NcclMonitor {
     private final long[] beatSeen;
     private final @Nullable String[] beatText;
 
-    /** The question that this rank asked, and the last one that it answered. */
+    /** The last question that this rank asked, and the last that it answered. */
     private long question;
 
     private long answered;
@@ -87,7 +87,7 @@ final class NcclMonitor {
         this.beatText = new String[rank.size()];
     }
 
-    /** Looks for what went wrong since the last look; never throws. */
+    /** Polls for errors and progress; never throws. */
     void look(long now) {
         if (rank.isOver() || !rank.handle().lock().tryLock()) {
             return;
@@ -125,8 +125,8 @@ final class NcclMonitor {
     }
 
     /**
-     * A thread that does not come back from NCCL waits there for other ranks: the first operations
-     * connect to them. Nothing was enqueued that could be marked.
+     * A thread that does not return from NCCL waits there for other ranks, since the first
+     * operations connect to them. Nothing has been enqueued yet, so there is nothing to mark.
      */
     private void lookAtCaller(long now) {
         long number = rank.handle().isInside() ? issued.count() : 0;
@@ -181,8 +181,8 @@ final class NcclMonitor {
 
     /**
      * The number of the last operation, if it and all before it are in their streams; -1 if a
-     * thread is just about to put one there. An operation is noted by a thread that is inside
-     * already, so who is not inside after the number was read has enqueued it.
+     * thread is about to enqueue one. A thread notes an operation after it has entered, so if no
+     * thread is inside after the number was read, that operation has been enqueued.
      */
     private long enqueued() {
         for (int i = 0; i < LOOKS; i++) {
@@ -215,8 +215,8 @@ final class NcclMonitor {
     }
 
     /**
-     * Nearly too long: asks the others how far they are, and gives up with a report when the time
-     * is over. It must not wait for them: they may be looked at by this very thread.
+     * Shortly before the timeout: asks the others for their progress, and fails with a report when
+     * the time is over. It must not wait for answers: this same thread may have to give them.
      */
     private void expire(long now) {
         if (askedAt == 0) {
@@ -229,7 +229,7 @@ final class NcclMonitor {
             return;
         }
         List<@Nullable NcclProgress> all = members.answers(question);
-        // They have their time also where this process was stopped until the end of the timeout.
+        // They get this time even if this process was stopped until the end of the timeout.
         if ((all.contains(null) && now - askedAt < answerNanos) || (ras != null && !ras.isDone())) {
             return;
         }
@@ -249,7 +249,7 @@ final class NcclMonitor {
         return standings;
     }
 
-    /** Has the lowest rank that answered print an error, once it gets to know of it. */
+    /** Lets the lowest rank that answered print the status table when it learns of the error. */
     private void announce(JcclException e, List<@Nullable NcclProgress> all) {
         members.report(RankStatus.lowest(standings(all)), String.valueOf(e.getMessage()));
     }
@@ -313,12 +313,12 @@ final class NcclMonitor {
     }
 
     /**
-     * The error of a thread that has waited in vain for NCCL to enqueue an operation, and has asked
-     * the others how far they are. All ranks' watchdogs answer, this one's too.
+     * The error of a thread that has waited without success for NCCL to enqueue an operation, and
+     * has asked the others for their progress. All ranks' watchdogs answer, including this one's.
      *
-     * @param asked the question
-     * @param text the error, unless they have called something else
-     * @param said what NCCL's RAS says
+     * @param asked number of the question
+     * @param text the error's text, unless the ranks called different operations
+     * @param said the report of NCCL's RAS
      */
     JcclException late(long asked, String operation, String text, NcclRas said) {
         List<@Nullable NcclProgress> all = members.answers(asked);
@@ -332,7 +332,7 @@ final class NcclMonitor {
         return e;
     }
 
-    /** What this rank waits for: one operation, or several. */
+    /** The operation, or range of operations, that this rank waits for. */
     private String awaited() {
         String first = next() + ", number " + (completed + 1);
         long last = marked > completed ? marked : entering;
@@ -356,9 +356,9 @@ final class NcclMonitor {
     private void lookAtOthers(long now) {
         String broken = waits() ? members.broken() : members.failure();
         if (broken != null) {
-            reached(issued.reached()); // this thread may have been stopped since it looked
+            reached(issued.reached()); // this thread may have been stopped since its last poll
             if (!waits() && members.failure() == null) {
-                return; // what it waited for has completed: a lost rank matters to the next one
+                return; // the operation has completed: the lost rank matters to the next one
             }
             CollectiveMismatchException mismatch = members.disagreement();
             rank.failures()
@@ -389,7 +389,7 @@ final class NcclMonitor {
         }
     }
 
-    /** A rank that left, or gives no sign of life, while this one waits for it. */
+    /** Fails if a rank has left, or has no heartbeat, while this one waits for it. */
     private void lookForSilence(long now) {
         long waiting = now - waitsSince();
         if (waiting > LEFT_NANOS) {

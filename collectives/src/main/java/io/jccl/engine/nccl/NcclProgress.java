@@ -10,15 +10,15 @@ import java.util.TreeSet;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What a rank says when it is asked how far it is.
+ * A rank's answer to the question for its progress.
  *
  * @param text for reports
- * @param standing for the table of all ranks; null if it could not be read
- * @param collectives the last collectives that it has enqueued, by their order
+ * @param standing its row in the table of all ranks; null if it could not be read
+ * @param collectives the latest collectives that it has enqueued, by their order
  */
 record NcclProgress(
         String text, @Nullable RankStatus standing, SortedMap<Long, String> collectives) {
-    /** Characters of a standing: a store takes more. */
+    /** Maximum length of a row; a store accepts more. */
     private static final int ROOM = 4000;
 
     /** As one value of a store. */
@@ -29,7 +29,7 @@ record NcclProgress(
         return s.toString();
     }
 
-    /** What {@link #write} has written. */
+    /** Parses the result of {@link #write}. */
     static NcclProgress read(String written) {
         String[] lines = written.split("\n", -1);
         SortedMap<Long, String> collectives = new TreeMap<>();
@@ -41,10 +41,10 @@ record NcclProgress(
     }
 
     /**
-     * The first collective that ranks called differently: who called what, or null if there is none
-     * that any two still remember.
+     * Describes the first collective in which the ranks' calls differ; null if no two ranks still
+     * have differing records.
      *
-     * @param all what each rank said; null where it said nothing
+     * @param all each rank's answer; null if it has not answered
      */
     static @Nullable String disagreement(List<@Nullable NcclProgress> all) {
         Set<Long> orders = new TreeSet<>();

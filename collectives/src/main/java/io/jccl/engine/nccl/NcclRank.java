@@ -31,18 +31,18 @@ import java.util.function.LongSupplier;
 import org.jspecify.annotations.Nullable;
 
 /**
- * One GPU's end of a communicator of NCCL.
+ * One rank of an NCCL communicator.
  *
- * <p>The calling thread hands each operation to NCCL, which enqueues it on the CUDA stream. Calls
- * that wait for other ranks are made on helper threads ({@link NcclTask}), and an abort from
- * another thread ends them. What NCCL lacks is a group of sends and receives.
+ * <p>The calling thread passes each operation to NCCL, which enqueues it on the CUDA stream. Calls
+ * that wait for other ranks run on helper threads ({@link NcclTask}), and an abort from another
+ * thread ends them. Operations that NCCL lacks are groups of sends and receives.
  *
- * <p>What goes wrong later is found by {@link Watchdog}, which looks at every communicator now and
- * then: an error of NCCL, a rank that failed, an operation that takes too long. It knows how far
- * the GPU is from one event that it records itself, so an operation pays nothing for being watched.
+ * <p>Later errors are found by {@link Watchdog}, which polls every communicator: errors of NCCL,
+ * failed ranks, operations that take too long. It measures the GPU's progress by one event that it
+ * records itself, so operations have no extra cost.
  *
- * <p>This class has the operations and the order of closing; {@link NcclHandle} owns NCCL's handle,
- * {@link Failures} the error that ends it.
+ * <p>This class contains the operations and the order of closing; {@link NcclHandle} owns NCCL's
+ * handle, {@link Failures} the error that ends the communicator.
  */
 public final class NcclRank extends EngineCommunicator
         implements NcclCommunicator, CudaStream.Source {
@@ -51,7 +51,7 @@ public final class NcclRank extends EngineCommunicator
     private final Membership members;
     private final CommunicatorOptions options;
 
-    /** Freed when NCCL is done with all of it. */
+    /** Freed when NCCL no longer uses any of them. */
     private final Resources resources;
 
     private final NcclCalls calls;
@@ -122,9 +122,9 @@ public final class NcclRank extends EngineCommunicator
         return options.nccl();
     }
 
-    /** What is left to do when a rank has closed its end. */
+    /** Action after a rank has closed its communicator. */
     interface Closing {
-        /** Runs, given whether all other ranks had closed theirs before. */
+        /** Runs the action; last is true if all other ranks had closed theirs before. */
         void closed(boolean last);
     }
 
@@ -132,19 +132,19 @@ public final class NcclRank extends EngineCommunicator
         this.closing = closing;
     }
 
-    /** What is left to do then falls to the communicator that goes on in place of this one. */
+    /** Passes that action on to the communicator that replaces this one. */
     void handOver(NcclRank successor) {
         successor.closing = closing;
         closing = null;
     }
 
-    // ---- what the other parts of a rank ask for
+    // ---- used by the other parts of a rank
 
     NcclHandle handle() {
         return handle;
     }
 
-    /** NCCL's handle; 0 when it was destroyed. */
+    /** NCCL's handle; 0 after it was destroyed. */
     long comm() {
         return handle.comm();
     }
@@ -161,7 +161,7 @@ public final class NcclRank extends EngineCommunicator
         return failures;
     }
 
-    /** The flight record ends with an error. */
+    /** Records the error in the flight recorder. */
     void keepFailure(JcclException error) {
         flight().failed(error);
     }
@@ -170,7 +170,7 @@ public final class NcclRank extends EngineCommunicator
         flight().logStatus(table);
     }
 
-    /** Whether it is closed or has failed. */
+    /** Whether the communicator is closed or has failed. */
     boolean isOver() {
         return closed || failures.failure() != null;
     }
@@ -179,7 +179,7 @@ public final class NcclRank extends EngineCommunicator
         checkRank("peer", peer);
     }
 
-    // ---- what EngineCommunicator asks for
+    // ---- called by EngineCommunicator
 
     @Override
     protected void checkUsable() {
@@ -218,12 +218,12 @@ public final class NcclRank extends EngineCommunicator
 
     @Override
     protected void enqueue(Stream stream, Runnable work) {
-        throw new AssertionError("NCCL's work runs inline");
+        throw new AssertionError("NCCL operations run inline");
     }
 
     @Override
     protected Stream driver() {
-        throw new AssertionError("NCCL's ranks run together");
+        throw new AssertionError("NCCL ranks run together");
     }
 
     @Override
@@ -231,13 +231,13 @@ public final class NcclRank extends EngineCommunicator
         return members.id();
     }
 
-    /** The watchdog has seen that the operations up to a number are complete. */
+    /** Called by the watchdog when the operations up to a number are complete. */
     void seenComplete(long number) {
         flight().recorder().complete(number);
         flight().progress(number);
     }
 
-    /** How far this rank is, for the others. */
+    /** This rank's progress, for the others. */
     RankStatus answer() {
         return flight().status();
     }
@@ -286,7 +286,7 @@ public final class NcclRank extends EngineCommunicator
         }
     }
 
-    /** Enqueues something that is no collective. */
+    /** Enqueues an operation that is not a collective. */
     void enqueue(String operation, CudaStream stream, IntSupplier call) {
         checkUsable();
         enter();
@@ -298,15 +298,16 @@ public final class NcclRank extends EngineCommunicator
         }
     }
 
-    /** Makes a call of NCCL that may wait for other ranks. */
+    /** Calls a function of NCCL that may wait for other ranks. */
     void call(String operation, IntSupplier call) {
         settle(start(operation, call, () -> 0), operation);
     }
 
     /**
-     * Starts such a call, which {@link #settle} awaits.
+     * Starts such a call; {@link #settle} waits for it.
      *
-     * @param child the handle of the communicator that it makes; 0 as long as there is none
+     * @param child supplies the handle of the communicator that it creates; 0 as long as there is
+     *     none
      */
     NcclTask start(String operation, IntSupplier call, LongSupplier child) {
         checkUsable();
@@ -325,7 +326,7 @@ public final class NcclRank extends EngineCommunicator
 
     @Override
     public void synchronizedWith(CudaStream stream) {
-        // What another thread is about to enqueue has a number already.
+        // An operation that another thread is about to enqueue already has a number.
         if (!handle.isInside()) {
             issued.synchronizedWith(stream);
         }
@@ -353,7 +354,7 @@ public final class NcclRank extends EngineCommunicator
                 true);
     }
 
-    // ---- communicators made from this one
+    // ---- communicators created from this one
 
     @Override
     public @Nullable Communicator split(int colour, int key) {
@@ -445,7 +446,7 @@ public final class NcclRank extends EngineCommunicator
                 NcclChecks.noGraphs(this);
                 finish();
             } else {
-                // Whoever met the error may not have got that far.
+                // The thread that met the error may not have started it yet.
                 handle.startAbort();
             }
             closed = true;
@@ -456,7 +457,7 @@ public final class NcclRank extends EngineCommunicator
         try {
             last = members.leave();
         } catch (RuntimeException e) {
-            // The store is gone before us: nobody is left to be told.
+            // The store was closed first: no rank is left to be notified.
         }
         issued.detach();
         try {
@@ -472,7 +473,10 @@ public final class NcclRank extends EngineCommunicator
         }
     }
 
-    /** Waits for the work enqueued, then lets NCCL go; an error or a timeout ends in an abort. */
+    /**
+     * Waits for the enqueued work, then destroys NCCL's communicator; aborts on an error or
+     * timeout.
+     */
     private void finish() {
         try {
             enter();
@@ -486,7 +490,7 @@ public final class NcclRank extends EngineCommunicator
             }
             handle.startDestroy();
         } catch (JcclException e) {
-            // Closing is best effort: whoever waited for the work has seen its error.
+            // Closing is best effort: a thread that waited for the work has seen its error.
             failures.fail(e, true);
         }
     }
@@ -497,7 +501,7 @@ public final class NcclRank extends EngineCommunicator
             calls.close();
             resources.token.close();
         } catch (CudaException e) {
-            // A lost context has taken the memory with it, and others have said so.
+            // A lost context has freed the memory already, and the error was reported.
             if (failures.failure() == null && !(e instanceof CudaFatalException)) {
                 throw e;
             }

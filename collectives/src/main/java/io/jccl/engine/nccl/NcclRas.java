@@ -10,16 +10,16 @@ import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
 
 /**
- * A question to NCCL's own RAS service, asked while the ranks say how far they are: a lead more for
- * a timeout's report. It says nothing if RAS does not answer.
+ * A query of NCCL's own RAS service for the report of a timeout, made while the ranks report their
+ * progress. Its text is empty if RAS does not answer.
  *
- * <p><b>Threads:</b> asks on a daemon thread of its own; any thread may read.
+ * <p><b>Threads:</b> asks on its own daemon thread; any thread may read the answer.
  */
 final class NcclRas {
     private static final Duration LIMIT = Duration.ofSeconds(2);
     private static final int LINES = 8;
 
-    /** A question goes to all processes of the job, so not all ranks of a large one ask. */
+    /** RAS asks all processes of the job, so not all ranks of a large job send a query. */
     private static final int ASKERS = 16;
 
     private final CountDownLatch done = new CountDownLatch(1);
@@ -43,18 +43,18 @@ final class NcclRas {
             String address = RasClient.address(System.getenv());
             text = text(RasClient.ask(address, 1, LIMIT), ProcessHandle.current().pid());
         } catch (RuntimeException e) {
-            // The report is as good without.
+            // The report is complete without it.
         } finally {
             done.countDown();
         }
     }
 
-    /** Whether there is nothing to wait for any more. */
+    /** Whether there is nothing left to wait for. */
     boolean isDone() {
         return done.getCount() == 0 || System.nanoTime() - deadline > 0;
     }
 
-    /** Waits for the rest of the two seconds. */
+    /** Waits for the answer until the two seconds are over. */
     String await() {
         try {
             done.await(deadline - System.nanoTime(), TimeUnit.NANOSECONDS);
@@ -70,10 +70,10 @@ final class NcclRas {
     }
 
     /**
-     * The lines.
+     * The findings as lines.
      *
-     * @param pid this process: jobs of one machine share the port, and another one's faults are not
-     *     this one's
+     * @param pid this process: jobs on one machine share the port, and findings of another job must
+     *     not be reported
      */
     static String text(RasReport report, long pid) {
         List<RasReport.Finding> found = report.findings();

@@ -9,11 +9,11 @@ import java.util.function.LongSupplier;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A call of NCCL that may wait for other ranks, on a daemon thread of its own. Its starter waits
- * with a deadline, and ends the call by an abort of the communicator if need be.
+ * A call of NCCL that may wait for other ranks, on its own daemon thread. The caller waits with a
+ * deadline, and can end the call by aborting the communicator.
  *
- * <p>Of a communicator that does not block, this thread also polls the state until NCCL has
- * finished: only then are out-slots written.
+ * <p>For a non-blocking communicator, this thread also polls the state until NCCL has finished,
+ * since NCCL writes output arguments only then.
  */
 final class NcclTask implements IntSupplier {
     private static final long POLL_NANOS = 100_000;
@@ -32,10 +32,10 @@ final class NcclTask implements IntSupplier {
     /**
      * Starts it.
      *
-     * @param polls whether NCCL goes on after the call's return in any case; otherwise only after
+     * @param polls whether NCCL always continues after the call has returned; otherwise only after
      *     {@code ncclInProgress}
      * @param comms the communicators whose states show that it has finished, one after the other;
-     *     those that are 0 by then are left out
+     *     those that are 0 by then are skipped
      */
     NcclTask(
             NcclApi nccl,
@@ -98,17 +98,17 @@ final class NcclTask implements IntSupplier {
         return r;
     }
 
-    /** Whether NCCL has returned before it was done, as communicators do that do not block. */
+    /** Whether NCCL returned before it had finished, as with non-blocking communicators. */
     boolean wasInProgress() {
         return inProgress;
     }
 
-    /** Ends the polling, which must not go on beside an abort. */
+    /** Ends the polling, which must not continue during an abort. */
     void giveUp() {
         givenUp = true;
     }
 
-    /** Whether the thread has left NCCL, which uses none of the call's memory any more. */
+    /** Whether the thread has left NCCL, which then no longer uses the call's memory. */
     boolean isOver() {
         return over;
     }

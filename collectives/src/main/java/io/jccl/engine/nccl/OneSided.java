@@ -15,9 +15,9 @@ import java.util.Objects;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
- * Registered memory, windows, and the operations that reach into other ranks' windows.
+ * Registered memory, windows, and one-sided operations on other ranks' windows.
  *
- * <p><b>Threads:</b> the one that issues the rank's operations.
+ * <p><b>Threads:</b> only the one that issues the rank's operations.
  */
 final class OneSided {
     private static final long ALIGNMENT = 4096;
@@ -28,7 +28,7 @@ final class OneSided {
     private final Membership members;
     private final InFlightOps issued;
 
-    /** Where NCCL writes handles. */
+    /** Receives handles from NCCL. */
     private final Arena arena;
 
     OneSided(
@@ -46,12 +46,14 @@ final class OneSided {
         this.arena = arena;
     }
 
-    /** Something that NCCL keeps for this communicator until it is closed. */
+    /** A registration with this communicator, until it is closed. */
     private final class Registered implements NcclCommunicator.Window {
         final long handle;
         final boolean window;
 
-        /** Bytes of every rank's window, as far as this rank knows; 0 if it is none. */
+        /**
+         * Size of every rank's window in bytes as far as this rank knows; 0 if it is not a window.
+         */
         final long bytes;
 
         final AtomicBoolean open = new AtomicBoolean(true);
@@ -68,7 +70,7 @@ final class OneSided {
 
         @Override
         public void close() {
-            // The end of a communicator, good or bad, is that of all that it had registered.
+            // The end of a communicator, regular or not, ends all its registrations.
             if (!open.compareAndSet(true, false) || rank.isOver()) {
                 return;
             }
@@ -94,9 +96,9 @@ final class OneSided {
         long handle = slot.get(ValueLayout.JAVA_LONG, 0);
         if (handle == 0) {
             throw new UnsupportedOperationException(
-                    "NCCL registers no memory for communicator '"
+                    "NCCL does not register memory for communicator '"
                             + members.name()
-                            + "': NCCL_LOCAL_REGISTER=0 is in force; unset it, or do without"
+                            + "': NCCL_LOCAL_REGISTER=0 is in force; unset it, or do not register"
                             + Settings.inForce());
         }
         return new Registered(handle, 0);
@@ -107,7 +109,7 @@ final class OneSided {
         rank.checkBuffer(buffer, "buffer");
         if (buffer.address() % ALIGNMENT != 0 || buffer.byteSize() % ALIGNMENT != 0) {
             throw new IllegalArgumentException(
-                    "a window begins at and spans multiples of "
+                    "a window must start at and span multiples of "
                             + ALIGNMENT
                             + " bytes, but "
                             + buffer
@@ -126,7 +128,7 @@ final class OneSided {
         long handle = slot.get(ValueLayout.JAVA_LONG, 0);
         if (handle == 0) {
             throw new UnsupportedOperationException(
-                    "NCCL makes no windows for communicator '"
+                    "NCCL does not create windows for communicator '"
                             + members.name()
                             + "': that needs symmetric memory, which this platform lacks or"
                             + " NCCL_CUMEM_ENABLE=0 or NCCL_WIN_ENABLE=0 turns off; use"
@@ -162,7 +164,7 @@ final class OneSided {
                             + offsetBytes
                             + ", but source's "
                             + source.byteSize()
-                            + " bytes have to lie within the peer's window"
+                            + " bytes must lie within the peer's window"
                             + (win.bytes == Long.MAX_VALUE ? "" : " of " + win.bytes + " bytes"));
         }
         CudaStream s = CudaStream.of(stream, device);

@@ -10,7 +10,7 @@ import java.util.concurrent.locks.LockSupport;
 import java.util.function.BooleanSupplier;
 import java.util.function.IntSupplier;
 
-/** What NCCL has not finished yet. */
+/** Waits for calls that NCCL has not finished. */
 final class Pending {
     private static final int SPINS = 100;
     private static final long LONGEST_NANOS = 1_000_000;
@@ -18,9 +18,9 @@ final class Pending {
     private Pending() {}
 
     /**
-     * The communicator's state: {@code ncclSuccess}, {@code ncclInProgress} or an error. Of one
-     * that does not block, NCCL joins a thread and frees memory in this call, so no other call for
-     * it may be under way.
+     * The communicator's state: {@code ncclSuccess}, {@code ncclInProgress} or an error. For a
+     * non-blocking communicator, NCCL joins a thread and frees memory in this call, so no other
+     * call for it may run at the same time.
      */
     static int state(NcclApi nccl, long comm) {
         MemorySegment slot = CudaRuntime.slot();
@@ -28,7 +28,7 @@ final class Pending {
         return result != nccl_h.ncclSuccess() ? result : slot.get(ValueLayout.JAVA_INT, 0);
     }
 
-    /** Waits while a state is in progress; the last one seen when the time is over. */
+    /** Waits while a state is in progress; returns the last one when the time is over. */
     static int await(IntSupplier stateOf, long nanos, BooleanSupplier giveUp) {
         long began = System.nanoTime();
         long pause = 10_000;
@@ -51,7 +51,7 @@ final class Pending {
                 if (Interrupts.overdue(interrupted, now)) {
                     throw Interrupts.error(
                             "the wait for NCCL",
-                            "it has not finished what it was given, so the communicator has"
+                            "it has not finished the call, so the communicator has"
                                     + " failed on all ranks");
                 }
                 LockSupport.parkNanos(pause);

@@ -9,8 +9,8 @@ import io.jccl.device.cuda.CudaRuntime;
 import java.lang.foreign.Arena;
 
 /**
- * What a communicator has of its own before NCCL makes it, so that a lack of memory is noticed
- * while nobody waits yet.
+ * Resources that a communicator allocates before NCCL creates it, so that a lack of memory is
+ * noticed before any rank waits for another.
  */
 final class Resources {
     final Arena arena = Arena.ofShared();
@@ -21,8 +21,8 @@ final class Resources {
         boolean done = false;
         CudaBuffer t = null;
         try {
-            // Its content does not matter, and to zero it would be to wait for work under way,
-            // such as that which shrink is about to abort.
+            // Its content does not matter, and zeroing it would wait for work in progress, such
+            // as the work that shrink is about to abort.
             t = CudaBuffer.allocate(device, DataType.INT32, 1);
             this.token = t;
             this.marker = CudaEvent.newHandle(device, cudart_h.cudaEventDisableTiming());
@@ -38,9 +38,9 @@ final class Resources {
     }
 
     /**
-     * Frees all of it.
+     * Frees the resources.
      *
-     * @param slots whether NCCL is done with the memory that it writes to; if not, that is never
+     * @param slots whether NCCL no longer writes to the output slots; if it may, they are never
      *     freed
      */
     void close(boolean slots) {

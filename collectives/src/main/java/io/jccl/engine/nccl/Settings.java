@@ -8,7 +8,7 @@ import java.util.stream.Collectors;
 final class Settings {
     private Settings() {}
 
-    /** All of them in one clause, or nothing. */
+    /** All of them in one clause, or an empty text. */
     static String inForce() {
         Map<String, String> set = new TreeMap<>();
         System.getenv()

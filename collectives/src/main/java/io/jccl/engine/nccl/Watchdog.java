@@ -5,7 +5,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
 
-/** One thread that looks at all communicators of the process, as long as there are any. */
+/** One thread that polls all communicators of the process, as long as there are any. */
 final class Watchdog {
     private static final long PERIOD_NANOS = 50_000_000;
 

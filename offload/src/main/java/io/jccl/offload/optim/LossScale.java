@@ -4,6 +4,8 @@ package io.jccl.offload.optim;
  * The loss scale, which keeps small gradients in float16's range (arXiv 1710.03740, section 3.2):
  * it shrinks when gradients overflow, and grows again after enough steps without overflow.
  *
+ * {@snippet class="snippets.Offload" region="optimizer"}
+ *
  * <p><b>Threads:</b> one at a time.
  */
 public final class LossScale {

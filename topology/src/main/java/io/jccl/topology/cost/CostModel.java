@@ -9,6 +9,8 @@ import java.util.List;
  * Predicts times as latency + size / bandwidth for each algorithm and protocol, from NCCL's
  * published constants and the bandwidths of JCCL's plans.
  *
+ * {@snippet class="snippets.Topologies" region="cost"}
+ *
  * <p>Immutable, and safe for use by many threads.
  *
  * <p>Source: NCCL 2.30, src/graph/tuning.cc. All constants are in the resource {@code

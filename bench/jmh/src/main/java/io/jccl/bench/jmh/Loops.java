@@ -19,6 +19,7 @@ public final class Loops {
                     Map.of(
                             "adam-loop", AdamLoop::new,
                             "ddp-loop", DdpLoop::new,
+                            "enqueue-loop", EnqueueLoop::new,
                             "expert-loop", ExpertLoop::new,
                             "matmul-loop", MatmulLoop::new,
                             "nvme-loop", NvmeLoop::new,

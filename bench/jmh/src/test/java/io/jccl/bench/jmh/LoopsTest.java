@@ -52,6 +52,9 @@ class LoopsTest {
             assertEquals(2, o.status, o::toString);
             assertTrue(o.err.contains("expected one of [adam-loop, ddp-loop, "), o::toString);
         }
+        Outcome e = run("enqueue-loop --rounds 0");
+        assertEquals(2, e.status, e::toString);
+        assertTrue(e.err.contains("--rounds are [2, 50, 0], expected 1 or more"), e::toString);
         Outcome o = run("peer-loop --size 8");
         assertEquals(2, o.status, o::toString);
         assertTrue(o.err.contains("jccl peer-loop"), o::toString);

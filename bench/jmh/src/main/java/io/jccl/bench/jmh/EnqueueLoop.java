@@ -1,0 +1,203 @@
+package io.jccl.bench.jmh;
+
+import com.sun.management.ThreadMXBean;
+import io.jccl.Communicator;
+import io.jccl.CommunicatorOptions;
+import io.jccl.ReduceOp;
+import io.jccl.bindings.NativeLibraries;
+import io.jccl.bindings.NcclApi;
+import io.jccl.bindings.generated.nccl.nccl_h;
+import io.jccl.device.Buffer;
+import io.jccl.device.Cuda;
+import io.jccl.device.DataType;
+import io.jccl.device.Stream;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.lang.management.ManagementFactory;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Locale;
+import java.util.Objects;
+import java.util.concurrent.BrokenBarrierException;
+import java.util.concurrent.Callable;
+import java.util.concurrent.CyclicBarrier;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicIntegerArray;
+import java.util.concurrent.locks.LockSupport;
+import java.util.stream.IntStream;
+import org.jspecify.annotations.Nullable;
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.Option;
+import picocli.CommandLine.ParameterException;
+import picocli.CommandLine.Spec;
+
+/**
+ * Measures the time to enqueue an allReduce on all ranks at once, without the work of the streams:
+ * a host function holds each stream while calls are timed. Rounds with {@link Communicator}
+ * alternate with rounds that call NCCL directly, so that both see the same machine. {@code
+ * nccl_allreduce -E} measures the same from C.
+ */
+@Command(mixinStandardHelpOptions = true)
+final class EnqueueLoop implements Callable<Integer> {
+    private static final int COUNT = 2;
+    private static final long PATIENCE_SECONDS = 60;
+
+    /** Entries of the held flags for each rank, so that two ranks share no cache line. */
+    private static final int STRIDE = 32;
+
+    private static final long POLL_NANOS = 20_000;
+
+    @Spec private @Nullable CommandSpec spec;
+
+    @Option(names = "--ranks", description = "How many, each on a device of its own.")
+    private int ranks = 2;
+
+    @Option(names = "--calls", description = "Calls in one round.")
+    private int calls = 50;
+
+    @Option(names = "--rounds", description = "Rounds of each way, after as many for warm-up.")
+    private int rounds = 3000;
+
+    /** Loaded by a measurement, not by the help. */
+    private static final class Native {
+        static final NcclApi NCCL = NativeLibraries.nccl();
+    }
+
+    /** One way to enqueue the calls of a round. */
+    private interface Way {
+        void enqueue(int calls);
+    }
+
+    @Override
+    public Integer call() {
+        if (spec == null) {
+            throw new IllegalStateException("not run by picocli");
+        }
+        if (ranks < 1 || calls < 1 || rounds < 1) {
+            throw new ParameterException(
+                    spec.commandLine(),
+                    "--ranks, --calls and --rounds are "
+                            + List.of(ranks, calls, rounds)
+                            + ", expected 1 or more of each");
+        }
+        var out = spec.commandLine().getOut();
+        AtomicIntegerArray held = new AtomicIntegerArray(ranks * STRIDE);
+        CyclicBarrier barrier = new CyclicBarrier(ranks);
+        try (Arena arena = Arena.ofShared()) {
+            MemorySegment handles = arena.allocate(ValueLayout.JAVA_LONG, ranks);
+            Native.NCCL.check(
+                    Native.NCCL.ncclCommInitAll(handles, ranks, MemorySegment.NULL),
+                    "ncclCommInitAll",
+                    0);
+            Communicator.runLocal(
+                    IntStream.range(0, ranks).mapToObj(Cuda::device).toList(),
+                    CommunicatorOptions.DEFAULT,
+                    comm -> {
+                        long handle = handles.getAtIndex(ValueLayout.JAVA_LONG, comm.rank());
+                        String lines = measure(comm, handle, held, barrier);
+                        synchronized (out) {
+                            out.print(lines);
+                            out.flush();
+                        }
+                        Native.NCCL.check(
+                                Native.NCCL.ncclCommDestroy(handle), "ncclCommDestroy", 0);
+                    });
+        }
+        return 0;
+    }
+
+    /** Lines for one rank: the way, the rank, and least, tenth percentile and median. */
+    private String measure(
+            Communicator comm, long handle, AtomicIntegerArray held, CyclicBarrier barrier) {
+        try (Stream stream = comm.device().newStream();
+                Buffer send = comm.device().allocate(DataType.FLOAT32, COUNT);
+                Buffer recv = comm.device().allocate(DataType.FLOAT32, COUNT)) {
+            Way direct = direct(handle, send.address(), recv.address(), Cuda.streamHandle(stream));
+            Way communicator =
+                    n -> {
+                        for (int i = 0; i < n; i++) {
+                            comm.allReduce(send, recv, ReduceOp.SUM, stream);
+                        }
+                    };
+            ThreadMXBean memory = (ThreadMXBean) ManagementFactory.getThreadMXBean();
+            double[] directTimes = new double[rounds];
+            double[] times = new double[rounds];
+            long allocated = 0;
+            int at = comm.rank() * STRIDE;
+            Runnable hold =
+                    () -> {
+                        while (held.get(at) != 0) {
+                            LockSupport.parkNanos(POLL_NANOS);
+                        }
+                    };
+            for (int round = -rounds; round < rounds; round++) {
+                for (boolean byCommunicator : new boolean[] {false, true}) {
+                    held.set(at, 1);
+                    stream.launchHostFunction(hold);
+                    await(barrier);
+                    Way way = byCommunicator ? communicator : direct;
+                    long before = memory.getCurrentThreadAllocatedBytes();
+                    long began = System.nanoTime();
+                    way.enqueue(calls);
+                    double nanos = (double) (System.nanoTime() - began) / calls;
+                    long after = memory.getCurrentThreadAllocatedBytes();
+                    held.set(at, 0);
+                    stream.synchronize();
+                    if (round >= 0) {
+                        (byCommunicator ? times : directTimes)[round] = nanos;
+                        allocated += byCommunicator ? after - before : 0;
+                    }
+                }
+            }
+            return line("table", comm.rank(), directTimes)
+                    + line("jccl", comm.rank(), times)
+                    + String.format(
+                            Locale.ROOT,
+                            "bytes %d %.3f%n",
+                            comm.rank(),
+                            (double) allocated / rounds / calls);
+        }
+    }
+
+    private static Way direct(long handle, long send, long recv, long stream) {
+        return n -> {
+            for (int i = 0; i < n; i++) {
+                Native.NCCL.check(
+                        Native.NCCL.ncclAllReduce(
+                                send,
+                                recv,
+                                COUNT,
+                                nccl_h.ncclFloat32(),
+                                nccl_h.ncclSum(),
+                                handle,
+                                stream),
+                        "ncclAllReduce",
+                        handle);
+            }
+        };
+    }
+
+    private String line(String way, int rank, double[] nanos) {
+        double[] sorted = Objects.requireNonNull(nanos).clone();
+        Arrays.sort(sorted);
+        return String.format(
+                Locale.ROOT,
+                "%s %d %.1f %.1f %.1f%n",
+                way,
+                rank,
+                sorted[0],
+                sorted[rounds / 10],
+                sorted[rounds / 2]);
+    }
+
+    private static void await(CyclicBarrier barrier) {
+        try {
+            barrier.await(PATIENCE_SECONDS, TimeUnit.SECONDS);
+        } catch (InterruptedException | BrokenBarrierException | TimeoutException e) {
+            throw new IllegalStateException("another rank failed", e);
+        }
+    }
+}
