@@ -202,8 +202,7 @@ public final class OffloadRun implements AutoCloseable {
                             : null;
             boolean onGpu = config.gemm() > 0 && config.isCuda();
             gemm = onGpu ? open.add(new GpuGemm(config.device(), config.gemm())) : null;
-            kernels =
-                    config.isCuda() && !onGpu ? open.add(Compute.of(config.device())) : null;
+            kernels = config.isCuda() && !onGpu ? open.add(Compute.of(config.device())) : null;
             if (config.gemm() > 0 && !onGpu) {
                 busy.prepareGemm(config.gemm());
             }

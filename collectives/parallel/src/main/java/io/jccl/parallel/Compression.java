@@ -8,10 +8,10 @@ import java.util.Objects;
  * compressed.
  *
  * <p>{@link TopK} and {@link PowerSgd} compute on the host and require gradients in host memory;
- * {@link Cast} works on GPUs too. {@link TopK} and {@link PowerSgd} are lossy, so each rank adds the error of a step to its gradient of the next
- * step (error feedback, Karimireddy et al., <a href="https://arxiv.org/abs/1901.09847">arXiv
- * 1901.09847</a>); this takes as much memory as the gradients themselves. A parameter that no rank
- * used can therefore still have a gradient.
+ * {@link Cast} works on GPUs too. {@link TopK} and {@link PowerSgd} are lossy, so each rank adds
+ * the error of a step to its gradient of the next step (error feedback, Karimireddy et al., <a
+ * href="https://arxiv.org/abs/1901.09847">arXiv 1901.09847</a>); this takes as much memory as the
+ * gradients themselves. A parameter that no rank used can therefore still have a gradient.
  */
 public sealed interface Compression {
     /** No compression. */

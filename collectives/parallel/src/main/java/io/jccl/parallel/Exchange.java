@@ -50,8 +50,8 @@ abstract sealed class Exchange implements AutoCloseable
 
     /**
      * Gradients rounded to a narrow type, on the host. Its engines add narrow types in float32 and
-     * round once, so averaging narrow values meets the contract of {@link Compression.Cast}. Dividing a sum
-     * here would not be more accurate and could overflow in float16.
+     * round once, so averaging narrow values meets the contract of {@link Compression.Cast}.
+     * Dividing a sum here would not be more accurate and could overflow in float16.
      */
     static final class Cast extends Exchange {
         private final Communicator c;

@@ -113,8 +113,7 @@ class DeviceReducerTest {
         }
 
         float[] train() {
-            Update rule =
-                    new Update(Update.Rule.MOMENTUM, 0.01f, 0.9f, 1, 0, 0, 0.05f, 1, 0);
+            Update rule = new Update(Update.Rule.MOMENTUM, 0.01f, 0.9f, 1, 0, 0, 0.05f, 1, 0);
             for (int s = 0; s < STEPS; s++) {
                 reducer.zero();
                 for (int pass = 0; pass < PASSES; pass++) {
@@ -144,8 +143,7 @@ class DeviceReducerTest {
                 stream.synchronize();
                 assertEquals(s == BAD ? 1 : 0, norm.get(2), "step " + s + " skipped");
             }
-            float[] all =
-                    new float[(int) PARAMETERS.stream().mapToLong(Parameter::count).sum()];
+            float[] all = new float[(int) PARAMETERS.stream().mapToLong(Parameter::count).sum()];
             int at = 0;
             for (Buffer b : parameters) {
                 for (int i = 0; i < b.count(); i++) {
@@ -203,8 +201,7 @@ class DeviceReducerTest {
 
     @Test
     void uncompressedGivesTheParametersOfTheHost() {
-        assertArrayEquals(
-                train(hosts(3), Compression.NONE), train(gpus(3), Compression.NONE));
+        assertArrayEquals(train(hosts(3), Compression.NONE), train(gpus(3), Compression.NONE));
     }
 
     /** What the comparison above would miss if nothing were compressed. */

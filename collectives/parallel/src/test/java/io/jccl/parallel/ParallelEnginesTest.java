@@ -200,15 +200,14 @@ class ParallelEnginesTest {
                 c -> {
                     List<Parameter> one = List.of(new Parameter("w", 8, DataType.FLOAT32));
                     for (Compression form :
-                            List.of(
-                                    new Compression.TopK(0.5),
-                                    new Compression.PowerSgd(1))) {
+                            List.of(new Compression.TopK(0.5), new Compression.PowerSgd(1))) {
                         ReducerOptions options = ReducerOptions.DEFAULT.withCompression(form);
                         String m =
                                 Messages.of(
                                         IllegalArgumentException.class,
                                         () -> GradientReducer.create(c, one, options));
-                        String missing = form instanceof Compression.TopK ? "largest" : "orthonormal";
+                        String missing =
+                                form instanceof Compression.TopK ? "largest" : "orthonormal";
                         assertTrue(m.contains(missing), m);
                     }
                     assertThrows(

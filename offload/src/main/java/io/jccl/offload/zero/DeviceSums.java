@@ -42,8 +42,7 @@ final class DeviceSums {
 
     private final @Nullable Transfer[] coming = new Transfer[STAGES];
 
-    DeviceSums(
-            ZeroConfig config, Compute compute, Ranks ranks, List<Part> parts, Memory memory) {
+    DeviceSums(ZeroConfig config, Compute compute, Ranks ranks, List<Part> parts, Memory memory) {
         this.compute = compute;
         this.stream = ranks.stream;
         this.engine = config.tiers().engine();

@@ -33,8 +33,7 @@ final class DeviceUpdate {
     private final Event answered;
     private boolean decided;
 
-    DeviceUpdate(
-            ZeroConfig config, Compute compute, Ranks ranks, DeviceSums sums, Memory memory) {
+    DeviceUpdate(ZeroConfig config, Compute compute, Ranks ranks, DeviceSums sums, Memory memory) {
         this.compute = compute;
         this.comm = config.comm();
         this.stream = ranks.stream;

@@ -24,7 +24,9 @@ final class OptimizerStates {
     private final Stream stream;
     private final Event moved;
 
-    /** For each part, pinned memory for a GPU's state that comes to the host; empty if none does. */
+    /**
+     * For each part, pinned memory for a GPU's state that comes to the host; empty if none does.
+     */
     private final List<Buffer> hostViews = new ArrayList<>();
 
     private final List<Stage> stages = new ArrayList<>();

@@ -215,14 +215,7 @@ final class Update {
         Buffer sums = gradients.take(p);
         publisher.prepare(p);
         config.optimizer()
-                .step(
-                        state,
-                        0,
-                        sums,
-                        p.target(),
-                        progress.steps + 1,
-                        learningRate,
-                        factor);
+                .step(state, 0, sums, p.target(), progress.steps + 1, learningRate, factor);
         states.putBack(p);
         publisher.store(p);
     }

@@ -429,7 +429,8 @@ class ZeroCudaTest {
         int repeats = 0;
         while (zero.steps() < STEPS) {
             long step = zero.steps();
-            Demo.microStep(zero, Demo.data(17, step, 0, c.rank()), user, memory.pinned, false, false);
+            Demo.microStep(
+                    zero, Demo.data(17, step, 0, c.rank()), user, memory.pinned, false, false);
             while (zero.steps() == step) {
                 try {
                     zero.step(RATE);

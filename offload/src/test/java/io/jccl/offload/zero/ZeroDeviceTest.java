@@ -94,8 +94,7 @@ class ZeroDeviceTest {
                         }
                         assertEquals(STEPS - 1, zero.steps());
                         results.set(
-                                c.rank(),
-                                new Outcome(Demo.parameters(zero), scale.value(), norms));
+                                c.rank(), new Outcome(Demo.parameters(zero), scale.value(), norms));
                     }
                 });
         Outcome first = results.get(0);
@@ -128,10 +127,7 @@ class ZeroDeviceTest {
     void skipsAndScalesAsTheHostDoes(int stage, DataType type, DataType sum, boolean keep)
             throws Exception {
         ZeroOptions o =
-                onDevice(stage)
-                        .withTypes(type, sum)
-                        .withAccumulation(2)
-                        .withKeepPrevious(keep);
+                onDevice(stage).withTypes(type, sum).withAccumulation(2).withKeepPrevious(keep);
         Outcome expected = trainWithInfinity(false, o);
         Outcome actual = trainWithInfinity(true, o);
         assertArrayEquals(expected.parameters, actual.parameters);
