@@ -147,7 +147,8 @@ class ZeroDeviceTest {
                     try (ZeroOptimizer zero = create(c, onDevice(0), Demo.noScale(), memory);
                             Stream user = c.device().newStream()) {
                         Demo.initialize(zero, 3);
-                        Demo.microStep(zero, Demo.data(3, 0, 0, 0));
+                        Demo.step(zero, 3, 0, 1, 0, RATE); // the first launches of all load
+                        Demo.microStep(zero, Demo.data(3, 1, 0, 0));
                         long first = CudaFake.calls("cudaLaunchKernelExC");
                         assertTrue(zero.step(RATE).taken());
                         long all = CudaFake.calls("cudaLaunchKernelExC") - first;
@@ -232,6 +233,26 @@ class ZeroDeviceTest {
                 "launchesThatFail stage " + stage + ": " + repeated + " ended, " + refused);
         assertTrue(repeated.get() > 0);
         assertEquals(keep, refused.get() == 0);
+    }
+
+    /** The vote of a rank gets through if a copy of it fails once, on its way out or back. */
+    @ParameterizedTest
+    @CsvSource({"2", "3"})
+    void aVoteThatCannotBeCopiedOnce(int which) throws Exception {
+        ZeroCudaTest.onRanks(
+                1,
+                true,
+                null,
+                (c, memory) -> {
+                    try (ZeroOptimizer zero = create(c, onDevice(0), Demo.noScale(), memory)) {
+                        Demo.initialize(zero, 9);
+                        Demo.microStep(zero, Demo.data(9, 0, 0, c.rank()));
+                        // The first copy is that of the decision.
+                        CudaFake.inject("cudaMemcpyAsync:" + which + ":error=1");
+                        assertTrue(zero.step(RATE).taken());
+                        assertEquals(1, zero.steps());
+                    }
+                });
     }
 
     /** Two steps; in the second a launch fails on rank 1. */
