@@ -156,7 +156,7 @@ class DeviceReducerTest {
         /** Adds the scaled gradient of a pass to the reducer's. */
         private void backward(int step, int pass, int p) {
             Buffer narrow = gradients.get(p);
-            Random data = new Random(1000L * step + 100 * pass + 10 * p + comm.rank());
+            Random data = new Random(1000L * step + 100L * pass + 10L * p + comm.rank());
             try (Buffer host = Device.host().allocate(DataType.BFLOAT16, narrow.count())) {
                 for (int i = 0; i < host.count(); i++) {
                     host.set(i, data.nextGaussian());
