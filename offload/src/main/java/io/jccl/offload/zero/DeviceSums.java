@@ -142,7 +142,6 @@ final class DeviceSums {
                     t.await(FOREVER);
                 } catch (RuntimeException e) {
                     // Nobody needs it: the update has failed already.
-                    continue;
                 }
             }
         }

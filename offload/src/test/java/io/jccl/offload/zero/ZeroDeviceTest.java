@@ -152,7 +152,7 @@ class ZeroDeviceTest {
                         long first = CudaFake.calls("cudaLaunchKernelExC");
                         assertTrue(zero.step(RATE).taken());
                         long all = CudaFake.calls("cudaLaunchKernelExC") - first;
-                        assertTrue(all > 2 * Demo.LAYERS.size(), "norm and update: " + all);
+                        assertTrue(all > 2L * Demo.LAYERS.size(), "norm and update: " + all);
                         for (int i = Demo.LAYERS.size() - 1; i >= 0; i--) {
                             zero.gradients(i);
                         }
