@@ -2,6 +2,7 @@ package io.jccl.bench;
 
 import io.jccl.cli.shell.Drives;
 import io.jccl.cli.shell.Progress;
+import io.jccl.compute.Compute;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
@@ -39,6 +40,10 @@ import org.jspecify.annotations.Nullable;
 public final class OffloadRun implements AutoCloseable {
     private static final Duration TIMEOUT = Duration.ofMinutes(10);
     private static final int WARM_PASSES = 6;
+
+    /** Nanoseconds of one kernel. */
+    private static final long LONGEST_SPIN = 10_000_000_000L;
+
     private static final int PROBES = 5;
     private static final long SEED = 0x9E3779B97F4A7C15L;
 
@@ -55,6 +60,13 @@ public final class OffloadRun implements AutoCloseable {
     private final @Nullable Buffer back;
     private final Runnable work;
     private final @Nullable GpuGemm gemm;
+
+    /** Runs a kernel as a layer's work on a GPU, unless that is a product. */
+    private final @Nullable Compute kernels;
+
+    /** How long those of one layer run, each within what Compute takes. */
+    private final List<Duration> spins = new ArrayList<>();
+
     private long steps;
     private double workMicros;
 
@@ -190,6 +202,7 @@ public final class OffloadRun implements AutoCloseable {
                             : null;
             boolean onGpu = config.gemm() > 0 && config.isCuda();
             gemm = onGpu ? open.add(new GpuGemm(config.device(), config.gemm())) : null;
+            kernels = config.isCuda() && !onGpu ? open.add(Compute.of(config.device())) : null;
             if (config.gemm() > 0 && !onGpu) {
                 busy.prepareGemm(config.gemm());
             }
@@ -318,7 +331,13 @@ public final class OffloadRun implements AutoCloseable {
             double steps = (double) config.passes() * layers.size() * (config.backward() ? 2 : 1);
             workMicros = least * 1e3 / steps * config.ratio();
         }
-        steps = busy.steps(workMicros);
+        if (kernels == null) {
+            steps = busy.steps(workMicros);
+            return;
+        }
+        for (long left = Math.round(workMicros * 1e3); left > 0; left -= LONGEST_SPIN) {
+            spins.add(Duration.ofNanos(Math.min(left, LONGEST_SPIN)));
+        }
     }
 
     private void enqueue(int layer, LayerBuffers buffers, Stream stream) {
@@ -328,6 +347,10 @@ public final class OffloadRun implements AutoCloseable {
     private void enqueueWork(Stream stream) {
         if (gemm != null) {
             gemm.enqueue(stream);
+        } else if (kernels != null) {
+            for (int i = 0; i < spins.size(); i++) {
+                kernels.spin(spins.get(i), stream);
+            }
         } else {
             stream.launchHostFunction(work);
         }

@@ -43,8 +43,8 @@ import picocli.CommandLine.Spec;
         footer = {
             "",
             "With the host engine the device's memory is host memory too, and a layer's work is"
-                    + " arithmetic in one thread. With CUDA that thread holds the compute stream as a"
-                    + " kernel would, unless --gemm is given.",
+                    + " arithmetic in one thread. With CUDA it is a kernel that takes as long, or with"
+                    + " --gemm a product by cuBLAS.",
             "Exit status: 0; 1 if a copy failed or a layer was wrong; 2 for a mistake on the command"
                     + " line.",
         })

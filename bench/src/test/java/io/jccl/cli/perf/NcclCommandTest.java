@@ -485,16 +485,18 @@ class NcclCommandTest {
         assertTrue(new ObjectMapper().readTree(trace.toFile()).size() > 10, r::toString);
     }
 
-    @Test
-    void anErrorOfTheRuntimeEndsTheOffloadRun() throws Exception {
-        Map<String, String> error = Map.of("JCCL_FAKE_INJECT", "cudaMemcpyAsync:20:error=1");
+    /** Of a copy, and of the kernel that is a layer's work. */
+    @ParameterizedTest
+    @CsvSource({"cudaMemcpyAsync, cudaMemcpyAsync", "cudaLaunchKernelExC, spin"})
+    void anErrorOfTheRuntimeEndsTheOffloadRun(String call, String message) throws Exception {
+        Map<String, String> error = Map.of("JCCL_FAKE_INJECT", call + ":20:error=1");
         Result r =
                 jccl(
                         error,
                         "offload --device cuda --layers 5 --layer-bytes 64K --compute-us 50"
                                 .split(" "));
         assertEquals(1, r.status(), r::toString);
-        r.has("cudaMemcpyAsync");
+        r.has(message);
         assertTrue(!r.text().contains("\tat "), r::toString);
     }
 }

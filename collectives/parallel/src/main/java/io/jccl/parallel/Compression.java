@@ -7,11 +7,11 @@ import java.util.Objects;
  * How float32 gradients are compressed for communication. Gradients of other types are never
  * compressed.
  *
- * <p>All but {@link None} compute on the host and require gradients in host memory. {@link TopK}
- * and {@link PowerSgd} are lossy, so each rank adds the error of a step to its gradient of the next
- * step (error feedback, Karimireddy et al., <a href="https://arxiv.org/abs/1901.09847">arXiv
- * 1901.09847</a>); this takes as much memory as the gradients themselves. A parameter that no rank
- * used can therefore still have a gradient.
+ * <p>{@link TopK} and {@link PowerSgd} compute on the host and require gradients in host memory;
+ * {@link Cast} works on GPUs too. {@link TopK} and {@link PowerSgd} are lossy, so each rank adds
+ * the error of a step to its gradient of the next step (error feedback, Karimireddy et al., <a
+ * href="https://arxiv.org/abs/1901.09847">arXiv 1901.09847</a>); this takes as much memory as the
+ * gradients themselves. A parameter that no rank used can therefore still have a gradient.
  */
 public sealed interface Compression {
     /** No compression. */
@@ -26,7 +26,8 @@ public sealed interface Compression {
      * so all ranks get identical bits, and only contributions can overflow, not their sum. Relative
      * to the largest contribution, the error of the mean is at most 2<sup>-7</sup> with bfloat16
      * and 2<sup>-10</sup> with float16 in its normal range: two roundings of half a unit in the
-     * last place.
+     * last place. On GPUs NCCL adds, which may round each sum to the narrow type: with <i>n</i>
+     * ranks that is up to <i>n</i> more roundings, and sums can overflow in float16.
      *
      * @param type {@link DataType#BFLOAT16} or {@link DataType#FLOAT16}
      */

@@ -2,6 +2,7 @@ package io.jccl.parallel;
 
 import io.jccl.Communicator;
 import io.jccl.ReduceOp;
+import io.jccl.compute.Compute;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
@@ -11,7 +12,7 @@ import java.util.List;
 
 /** Averages one bucket's gradients over all ranks. */
 abstract sealed class Exchange implements AutoCloseable
-        permits Exchange.Plain, Exchange.Cast, TopKExchange, PowerSgdExchange {
+        permits Exchange.Plain, Exchange.Cast, Exchange.DeviceCast, TopKExchange, PowerSgdExchange {
     /** Enqueues the exchange; the bucket holds the mean once the stream has completed it. */
     abstract void enqueue(Stream stream);
 
@@ -48,9 +49,9 @@ abstract sealed class Exchange implements AutoCloseable
     }
 
     /**
-     * Gradients rounded to a narrow type. The engines add narrow types in float32 and round once,
-     * so averaging narrow values meets the contract of {@link Compression.Cast}. Dividing a sum
-     * here would not be more accurate and could overflow in float16.
+     * Gradients rounded to a narrow type, on the host. Its engines add narrow types in float32 and
+     * round once, so averaging narrow values meets the contract of {@link Compression.Cast}.
+     * Dividing a sum here would not be more accurate and could overflow in float16.
      */
     static final class Cast extends Exchange {
         private final Communicator c;
@@ -82,6 +83,38 @@ abstract sealed class Exchange implements AutoCloseable
 
         private void widen() {
             codec.load(wire.asSegment(), 0, 0, bucket.asSegment(), 0, bucket.count());
+        }
+
+        @Override
+        long bytes() {
+            return wire.byteSize();
+        }
+
+        @Override
+        public void close() {
+            wire.close();
+        }
+    }
+
+    /** The same on a GPU, by kernels. */
+    static final class DeviceCast extends Exchange {
+        private final Communicator c;
+        private final Compute compute;
+        private final Buffer bucket;
+        private final Buffer wire;
+
+        DeviceCast(Communicator c, Compute compute, Buffer bucket, DataType type) {
+            this.c = c;
+            this.compute = compute;
+            this.bucket = bucket;
+            this.wire = c.device().allocate(type, bucket.count());
+        }
+
+        @Override
+        void enqueue(Stream stream) {
+            compute.cast(bucket, wire, stream);
+            c.allReduce(wire, ReduceOp.AVG, stream);
+            compute.cast(wire, bucket, stream);
         }
 
         @Override

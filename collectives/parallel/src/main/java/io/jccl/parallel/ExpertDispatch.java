@@ -174,7 +174,8 @@ public final class ExpertDispatch implements AutoCloseable {
             throw new IllegalArgumentException(
                     "the ranks are on "
                             + comm.device()
-                            + ", but tokens are routed and sorted in host memory; use a"
+                            + ", but tokens are routed and sorted in host memory: the kernels that"
+                            + " choose experts and add weighted rows are missing; use a"
                             + " communicator of the host or MPI engine, and copy tokens and results"
                             + " by Stream.copy");
         }

@@ -1,6 +1,7 @@
 package io.jccl.parallel;
 
 import io.jccl.Communicator;
+import io.jccl.compute.Compute;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
@@ -10,6 +11,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
+import org.jspecify.annotations.Nullable;
 
 /** The buckets of a {@link GradientReducer} and the views of its gradients. */
 final class GradientBuckets implements AutoCloseable {
@@ -27,19 +29,33 @@ final class GradientBuckets implements AutoCloseable {
 
     private final List<Buffer> carried = new ArrayList<>();
 
+    /** What converts on a GPU; null if nothing does. */
+    private @Nullable Compute converter;
+
     /** Allocates the buckets on the communicator's device. */
     GradientBuckets(Communicator own, List<Parameter> parameters, ReducerOptions options) {
         of = new Bucket[parameters.size()];
         gradients = new Buffer[parameters.size()];
         List<AutoCloseable> made = new ArrayList<>();
         try {
+            // On the host, the reducer's vector loops convert.
+            Compute compute =
+                    own.device().kind() == Device.Kind.CUDA
+                                    && options.compression() instanceof Compression.Cast
+                            ? Compute.of(own.device())
+                            : null;
+            if (compute != null) {
+                made.add(compute);
+                converter = compute;
+            }
             List<Bucket.Plan> plans = Bucket.plan(parameters, options);
             all = new Bucket[plans.size()];
             for (int i = 0; i < all.length; i++) {
                 Bucket.Plan plan = plans.get(i);
                 Buffer memory = own.device().allocate(plan.type(), plan.count());
                 made.add(memory);
-                Exchange exchange = exchange(own, parameters, plan, memory, options.compression());
+                Exchange exchange =
+                        exchange(own, parameters, plan, memory, options.compression(), compute);
                 made.add(exchange);
                 carried.addAll(exchange.carried());
                 all[i] = new Bucket(plan, memory, own.device(), exchange);
@@ -64,13 +80,17 @@ final class GradientBuckets implements AutoCloseable {
             List<Parameter> parameters,
             Bucket.Plan plan,
             Buffer memory,
-            Compression compression) {
+            Compression compression,
+            @Nullable Compute compute) {
         if (plan.type() != DataType.FLOAT32) {
             return new Exchange.Plain(own, memory);
         }
         return switch (compression) {
             case Compression.None none -> new Exchange.Plain(own, memory);
-            case Compression.Cast cast -> new Exchange.Cast(own, memory, cast.type());
+            case Compression.Cast cast ->
+                    compute == null
+                            ? new Exchange.Cast(own, memory, cast.type())
+                            : new Exchange.DeviceCast(own, compute, memory, cast.type());
             case Compression.TopK topK -> new TopKExchange(own, memory, topK.density());
             case Compression.PowerSgd power ->
                     new PowerSgdExchange(own, memory, plan, parameters, power);
@@ -105,14 +125,18 @@ final class GradientBuckets implements AutoCloseable {
                             + MOST_COUNTED
                             + "; make buckets smaller, and split larger parameters");
         }
-        if (device.kind() != Device.Kind.HOST && !(form instanceof Compression.None)) {
+        if (device.kind() != Device.Kind.HOST
+                && !(form instanceof Compression.None || form instanceof Compression.Cast)) {
             throw new IllegalArgumentException(
                     "the ranks compute on "
                             + device
                             + ", but "
                             + form
-                            + " needs gradients in host memory; use Compression.NONE, with parameters"
-                            + " of a 16-bit type to send less");
+                            + (form instanceof Compression.TopK
+                                    ? " needs a kernel that selects the largest elements"
+                                    : " needs kernels that make columns orthonormal")
+                            + ", which is missing; use Compression.Cast, Compression.NONE, or ranks"
+                            + " on the host");
         }
     }
 
@@ -123,6 +147,10 @@ final class GradientBuckets implements AutoCloseable {
 
     @Override
     public void close() {
-        Closing.all(Arrays.asList(all).reversed());
+        List<AutoCloseable> parts = new ArrayList<>(Arrays.asList(all).reversed());
+        if (converter != null) {
+            parts.add(converter);
+        }
+        Closing.all(parts);
     }
 }

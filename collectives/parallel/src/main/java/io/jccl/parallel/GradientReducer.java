@@ -39,8 +39,10 @@ import org.jspecify.annotations.Nullable;
  * gradient is zero. Otherwise {@link #finish} throws an {@link IllegalStateException} that names
  * it, and all other ranks throw a {@link io.jccl.RankFailedException} that names it too.
  *
- * <p><b>Devices:</b> on GPUs, gradients are averaged uncompressed by NCCL, and {@link #ready(int,
- * Stream)} takes the stream on which they are computed. {@link Compression} requires host memory.
+ * <p><b>Devices:</b> on GPUs, NCCL averages gradients, and {@link #ready(int, Stream)} takes the
+ * stream on which they are computed; {@link io.jccl.compute.Compute#axpy} adds a pass's gradients
+ * to those of earlier passes. Of the {@linkplain Compression compressions}, only {@link
+ * Compression.Cast} works on GPUs.
  *
  * <p><b>Errors:</b> if a rank dies or hangs, {@link #ready} or {@link #finish} throws within the
  * communicator's timeout. After any {@link JcclException} the reducer is unusable and can only be
@@ -158,7 +160,7 @@ public final class GradientReducer implements AutoCloseable {
      * @param options settings, the same on all ranks
      * @return this rank's reducer
      * @throws IllegalArgumentException on all ranks, if there are no parameters, a type is not
-     *     floating-point or is float8, or compression is requested on a GPU
+     *     floating-point or is float8, or a GPU lacks the kernels of the compression
      * @throws io.jccl.CollectiveMismatchException if the ranks disagree; the message names the
      *     first difference
      * @throws JcclException if memory cannot be allocated

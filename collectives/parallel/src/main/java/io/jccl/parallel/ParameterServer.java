@@ -160,8 +160,10 @@ public final class ParameterServer implements AutoCloseable {
             throw new IllegalArgumentException(
                     "the ranks compute on "
                             + world.device()
-                            + ", but a parameter server keeps its parameters in host memory; use a"
-                            + " communicator of the host engine or MPI, or a GradientReducer");
+                            + ", but a parameter server keeps its parameters in host memory: its"
+                            + " workers' requests would each hold a GPU's kernel until they come;"
+                            + " use a communicator of the host engine or MPI, or a"
+                            + " GradientReducer");
         }
         // Checked first, so that no rank throws while others wait for it.
         ConsistencyCheck.check(

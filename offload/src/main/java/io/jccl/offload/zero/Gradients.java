@@ -38,6 +38,9 @@ final class Gradients {
     private final List<Slot> slots = new ArrayList<>();
     private final GradientNorm norm;
 
+    /** Adds them up if they live on a GPU; else null. */
+    private final @Nullable DeviceSums sums;
+
     /** Micro-steps of each part whose gradients are there. */
     private final int[] done;
 
@@ -58,7 +61,7 @@ final class Gradients {
         final List<Buffer> wide = new ArrayList<>();
         final List<Buffer> wideOwn = new ArrayList<>();
 
-        /** Where a GPU's gradients come to before they are added. */
+        /** Where a GPU's gradients come to before the CPU adds them. */
         final List<Buffer> staged = new ArrayList<>();
 
         final Event ready;
@@ -84,7 +87,10 @@ final class Gradients {
             Buffer memory = taken.buffer(Tier.DEVICE, DataType.UINT8, most * bytes);
             Buffer narrow = taken.own(memory.lease(0, type, most, () -> {}));
             Buffer broad = taken.own(memory.lease(0, sum, most, () -> {}));
-            Buffer pinned = config.onHost() ? null : taken.buffer(Tier.PINNED, type, most);
+            Buffer pinned =
+                    config.onHost() || config.sumsOnDevice()
+                            ? null
+                            : taken.buffer(Tier.PINNED, type, most);
             for (Part p : parts) {
                 all.add(narrow.slice(0, p.padded));
                 visible.add(narrow.slice(0, p.count));
@@ -98,7 +104,12 @@ final class Gradients {
         }
     }
 
-    Gradients(ZeroConfig config, Ranks ranks, List<Part> parts, Memory memory) {
+    Gradients(
+            ZeroConfig config,
+            Ranks ranks,
+            List<Part> parts,
+            Memory memory,
+            @Nullable DeviceSums sums) {
         this.config = config;
         this.options = config.options();
         this.direct = config.direct();
@@ -110,6 +121,7 @@ final class Gradients {
         this.written = memory.own(config.device().newEvent());
         this.parts = parts;
         this.norm = new GradientNorm(parts.size());
+        this.sums = sums;
         this.done = new int[parts.size()];
         this.begun = new boolean[parts.size()];
         this.open = new Slot[parts.size()];
@@ -198,8 +210,18 @@ final class Gradients {
         s.lastUse = ++uses;
         if (config.stage() >= 2) {
             comm.reduceScatter(s.all.get(p.index), ReduceOp.SUM, stream);
+            enqueueSum(s, p, s.own.get(p.index));
             s.mark = ranks.mark(s.ready);
             s.reducing = true;
+            return;
+        }
+        if (sums != null) {
+            enqueueSum(s, p, s.all.get(p.index));
+            s.mark = ranks.mark(s.ready);
+            s.reducing = true;
+            if (last) {
+                reduceSums(p.gradients.memory());
+            }
             return;
         }
         addUp(s, p, s.all.get(p.index));
@@ -230,6 +252,17 @@ final class Gradients {
         }
     }
 
+    /** Adds a slot's gradients to where they live, if that is on a GPU, once they are there. */
+    private void enqueueSum(Slot s, Part p, Buffer from) {
+        if (sums != null) {
+            try {
+                sums.add(from, p.gradients.memory(), s.first);
+            } catch (RuntimeException e) {
+                lost(e);
+            }
+        }
+    }
+
     /** The reduction runs also if this fails. */
     private void awaitIn(Slot s) {
         try {
@@ -241,7 +274,7 @@ final class Gradients {
 
     /** As {@link ZeroOptimizer#reduce(int, Stream)}. */
     void reduce(Part p, Stream user) {
-        if (config.stage() >= 2 || direct) {
+        if (config.stage() >= 2 || direct || sums != null) {
             written.record(user);
             stream.waitFor(written);
         } else {
@@ -264,6 +297,9 @@ final class Gradients {
         ranks.await(s.mark, s.ready);
         s.reducing = false;
         s.part = null;
+        if (sums != null) {
+            return; // the stream has added them
+        }
         if (!s.sums) {
             addUp(s, p, s.own.get(p.index));
             return;
@@ -352,14 +388,19 @@ final class Gradients {
         }
     }
 
-    /** Waits for all reductions. */
+    /** Waits for all reductions, unless a GPU updates: what it does comes behind them. */
     void finish() {
         for (Slot s : slots) {
-            if (s.part != null) {
+            if (s.part != null && config.updatesOnDevice()) {
+                s.part = null;
+                s.reducing = false;
+            } else if (s.part != null) {
                 finish(s);
             }
         }
-        ranks.drain();
+        if (!config.updatesOnDevice()) {
+            ranks.drain();
+        }
     }
 
     /**
@@ -368,25 +409,35 @@ final class Gradients {
      * @param step the number of the step, for errors
      */
     double norm(long step) {
-        double status = Ranks.FINE;
         RuntimeException local = failure;
         double sum = 0;
-        if (local != null) {
-            status = Ranks.GRADIENTS_LOST;
-        } else {
+        if (local == null) {
             try {
-                norm.reset();
-                for (Part p : parts) {
-                    read(p);
-                    norm.add(p.index, p.normGradients);
-                }
-                sum = norm.sumOfSquares();
+                sum = sums != null ? sums.squares() : squares();
             } catch (RuntimeException e) {
                 local = e;
-                status = Ranks.FAILED;
             }
         }
-        ranks.vote(sum, status);
+        ranks.vote(sum, status(local));
+        agree(local, step);
+        return Math.sqrt(ranks.sum());
+    }
+
+    /** This rank's status in a vote, given its error. */
+    double status(@Nullable RuntimeException local) {
+        if (failure != null) {
+            return Ranks.GRADIENTS_LOST;
+        }
+        return local == null ? Ranks.FINE : Ranks.FAILED;
+    }
+
+    /**
+     * Throws if a rank's vote was not fine.
+     *
+     * @param local this rank's error
+     * @param step the number of the step, for errors
+     */
+    void agree(@Nullable RuntimeException local, long step) {
         double worst = ranks.worst();
         if (worst == Ranks.GRADIENTS_LOST) {
             String what = "gradients were lost, do the micro-steps of step " + step + " again";
@@ -400,13 +451,48 @@ final class Gradients {
         if (worst != Ranks.FINE) {
             throw ranks.failed(local, "gradients cannot be read, call step again");
         }
-        return Math.sqrt(ranks.sum());
     }
 
-    /** Brings a part's gradients where the update reads them. */
-    void read(Part p) {
+    private double squares() {
+        norm.reset();
+        for (Part p : parts) {
+            read(p);
+            norm.add(p.index, p.normGradients);
+        }
+        return norm.sumOfSquares();
+    }
+
+    /** The update on the CPU begins. */
+    void begin() {
+        if (sums != null) {
+            sums.begin();
+        }
+    }
+
+    /** The update on the CPU has ended, however it did. */
+    void settle() {
+        if (sums != null) {
+            sums.settle();
+        }
+    }
+
+    /** A part's gradients in host memory; the update asks for one part after another. */
+    Buffer take(Part p) {
+        if (sums != null) {
+            return sums.take(p);
+        }
+        read(p);
+        return p.updateGradients;
+    }
+
+    private void read(Part p) {
         if (p.gradients.inStore()) {
             p.gradients.read(Objects.requireNonNull(p.gradientStage)).await(FOREVER);
         }
+    }
+
+    /** Why gradients since the last step cannot be used; null if they can. */
+    @Nullable RuntimeException failure() {
+        return failure;
     }
 }

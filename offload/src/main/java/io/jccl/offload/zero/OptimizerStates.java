@@ -4,6 +4,8 @@ import static io.jccl.offload.zero.Ranks.FOREVER;
 
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
+import io.jccl.device.Event;
+import io.jccl.device.Stream;
 import io.jccl.offload.Completion;
 import io.jccl.offload.Tier;
 import io.jccl.offload.optim.OptimizerState;
@@ -19,6 +21,14 @@ import org.jspecify.annotations.Nullable;
  */
 final class OptimizerStates {
     private final List<Part> parts;
+    private final Stream stream;
+    private final Event moved;
+
+    /**
+     * For each part, pinned memory for a GPU's state that comes to the host; empty if none does.
+     */
+    private final List<Buffer> hostViews = new ArrayList<>();
+
     private final List<Stage> stages = new ArrayList<>();
 
     /** Pinned memory for the state of one layer that comes from a store. */
@@ -62,8 +72,18 @@ final class OptimizerStates {
         }
     }
 
-    OptimizerStates(ZeroConfig config, List<Part> parts, Memory memory) {
+    OptimizerStates(ZeroConfig config, Ranks ranks, List<Part> parts, Memory memory) {
         this.parts = parts;
+        this.stream = ranks.stream;
+        this.moved = memory.own(config.device().newEvent());
+        if (config.updatesOnDevice()) {
+            long most = 0;
+            for (Part p : parts) {
+                most = Math.max(most, p.updated);
+            }
+            Buffer stage = memory.buffer(Tier.PINNED, DataType.FLOAT32, most);
+            parts.forEach(p -> hostViews.add(stage.slice(0, p.updated)));
+        }
         if (config.options().optimizer() == Tier.NVME) {
             stages.add(new Stage(config.optimizer().moments(), parts, memory));
             stages.add(new Stage(config.optimizer().moments(), parts, memory));
@@ -135,7 +155,7 @@ final class OptimizerStates {
     void keep() {
         for (Part p : parts) {
             for (int k = 0; k < p.previous.size(); k++) {
-                Numbers.copy(p.stateBuffer(k), p.previous.get(k));
+                copy(p.stateBuffer(k), p.previous.get(k));
             }
         }
     }
@@ -172,22 +192,42 @@ final class OptimizerStates {
     private void restoreCopies() {
         for (Part p : parts) {
             for (int k = 0; k < p.previous.size(); k++) {
-                Numbers.copy(p.previous.get(k), p.stateBuffer(k));
+                copy(p.previous.get(k), p.stateBuffer(k));
             }
         }
+    }
+
+    /** A GPU's state is copied in the order of its updates. */
+    private void copy(Buffer from, Buffer to) {
+        if (hostViews.isEmpty()) {
+            Numbers.copy(from, to);
+        } else {
+            stream.copy(from, to);
+        }
+    }
+
+    private void move(Buffer from, Buffer to) {
+        stream.copy(from, to);
+        moved.record(stream);
+        moved.synchronize(FOREVER);
     }
 
     // Values: master parameters (0) or a moment, of one part.
 
     /** Host memory for state k of a part: itself, or where it is written from by {@link #put}. */
     Buffer room(Part p, int k) {
+        if (!hostViews.isEmpty()) {
+            return hostViews.get(p.index);
+        }
         return stages.isEmpty() ? p.stateBuffer(k) : stages.getFirst().buffers.get(p.index).get(k);
     }
 
     /** State k of a part in host memory, until the next call. */
     Buffer get(Part p, int k) {
         Buffer to = room(p, k);
-        if (!stages.isEmpty()) {
+        if (!hostViews.isEmpty()) {
+            move(p.stateBuffer(k), to);
+        } else if (!stages.isEmpty()) {
             p.state.get(k).read(to).await(FOREVER);
         }
         return to;
@@ -195,7 +235,9 @@ final class OptimizerStates {
 
     /** Sets state k of a part to what is in its {@link #room}. */
     void put(Part p, int k) {
-        if (!stages.isEmpty()) {
+        if (!hostViews.isEmpty()) {
+            move(room(p, k), p.stateBuffer(k));
+        } else if (!stages.isEmpty()) {
             TieredTensor h = p.state.get(k);
             h.write(room(p, k)).await(FOREVER);
             h.commit();

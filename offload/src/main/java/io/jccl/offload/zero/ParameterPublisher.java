@@ -12,8 +12,9 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The way of updated parameters to where they live: of this rank's own, from the stage if the CPU
- * cannot write there, and at stages 1 and 2 of every rank's to all.
+ * The way of updated parameters to where they live: of this rank's own, from a stage if the CPU
+ * cannot write there, and at stages 1 and 2 of every rank's to all. A GPU's are copied while the
+ * CPU updates the next layer.
  */
 final class ParameterPublisher {
     private final ZeroConfig config;
@@ -21,6 +22,9 @@ final class ParameterPublisher {
     private final TransferEngine engine;
     private final Ranks ranks;
     private final GatherWindows windows;
+
+    /** What is on its way to a GPU from each stage. */
+    private final @Nullable Transfer[] leaving = new Transfer[2];
 
     ParameterPublisher(
             ZeroConfig config,
@@ -34,14 +38,43 @@ final class ParameterPublisher {
         this.ranks = ranks;
         this.windows = windows;
         Tier tier = config.options().parameters();
-        if (tier == Tier.NVME || (!config.onHost() && tier == Tier.DEVICE)) {
+        boolean toGpu = !config.onHost() && tier == Tier.DEVICE && !config.updatesOnDevice();
+        if (tier == Tier.NVME || toGpu) {
             long most = 0;
             for (Part p : parts) {
                 most = Math.max(most, p.parameters.count);
             }
-            Buffer stage = memory.buffer(Tier.PINNED, config.options().type(), most);
-            parts.forEach(p -> p.stageParameters(stage));
+            Buffer first = memory.buffer(Tier.PINNED, config.options().type(), most);
+            Buffer second =
+                    toGpu ? memory.buffer(Tier.PINNED, config.options().type(), most) : first;
+            parts.forEach(p -> p.stageParameters(p.index % 2 == 0 ? first : second));
         }
+    }
+
+    /** Waits until a part's stage can be written. */
+    void prepare(Part p) {
+        Transfer t = leaving[p.index % 2];
+        leaving[p.index % 2] = null;
+        if (t != null) {
+            t.await(FOREVER);
+        }
+    }
+
+    /** Waits for what is on its way, also after an error; returns the first error. */
+    @Nullable RuntimeException settle(@Nullable RuntimeException earlier) {
+        RuntimeException failure = earlier;
+        for (int i = 0; i < leaving.length; i++) {
+            Transfer t = leaving[i];
+            leaving[i] = null;
+            try {
+                if (t != null) {
+                    t.await(FOREVER);
+                }
+            } catch (RuntimeException e) {
+                failure = failure == null ? e : failure;
+            }
+        }
+        return failure;
     }
 
     /**
@@ -53,7 +86,8 @@ final class ParameterPublisher {
             return;
         }
         if (!p.parameters.inStore()) {
-            engine.toDevice(staged, Objects.requireNonNull(p.ownParameters), 0).await(FOREVER);
+            leaving[p.index % 2] =
+                    engine.toDevice(staged, Objects.requireNonNull(p.ownParameters), 0);
         } else if (!config.spreads()) {
             p.parameters.write(Objects.requireNonNull(p.parameterStage)).await(FOREVER);
         }
@@ -69,6 +103,10 @@ final class ParameterPublisher {
             return earlier;
         }
         if (config.resident()) {
+            Transfer own = leaving[p.index % 2];
+            if (own != null) {
+                own.before(ranks.stream);
+            }
             comm.allGather(Objects.requireNonNull(p.allParameters), ranks.stream);
             ranks.mark();
             return earlier;

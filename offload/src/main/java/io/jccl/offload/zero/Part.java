@@ -44,6 +44,7 @@ final class Part {
     /** Those this rank updates, if they are in memory. */
     @Nullable Buffer ownParameters;
 
+    /** State that the CPU updates in memory. */
     @Nullable OptimizerState inMemory;
 
     /** Pinned memory for what the store holds of parameters and gradients. */
@@ -107,7 +108,7 @@ final class Part {
             viewGradients(g);
         }
         if (options.optimizer() != Tier.NVME) {
-            inMemory = stateInMemory(moments);
+            inMemory = config.updatesOnDevice() ? null : stateInMemory(moments);
             for (int k = 0; config.keeps() && k <= moments; k++) {
                 previous.add(memory.buffer(Tier.PINNED, DataType.FLOAT32, updated));
             }
@@ -134,13 +135,11 @@ final class Part {
     }
 
     private OptimizerState stateInMemory(int count) {
-        boolean shared = config.shared();
-        Buffer master = shared ? Objects.requireNonNull(ownParameters) : state.getFirst().memory();
         Buffer[] moments = new Buffer[count];
         for (int m = 0; m < count; m++) {
-            moments[m] = state.get(m + (shared ? 0 : 1)).memory();
+            moments[m] = stateBuffer(m + 1);
         }
-        return OptimizerState.of(master, moments);
+        return OptimizerState.of(stateBuffer(0), moments);
     }
 
     private static Buffer none() {
@@ -176,7 +175,7 @@ final class Part {
         return all.slice(config.rank() * block, block);
     }
 
-    /** Host memory where the update writes parameters besides the master ones; null if none. */
+    /** Where the update writes parameters in addition to the master ones; null if nowhere. */
     @Nullable Buffer target() {
         if (config.shared()) {
             return null;
@@ -184,9 +183,11 @@ final class Part {
         return ownParameterStage != null ? ownParameterStage : ownParameters;
     }
 
-    /** Master parameters (0) or a moment, of state in memory. */
+    /** Master parameters (0) or a moment, of state in memory or on a GPU. */
     Buffer stateBuffer(int k) {
-        OptimizerState s = Objects.requireNonNull(inMemory);
-        return k == 0 ? s.parameters() : s.moment(k - 1);
+        if (!config.shared()) {
+            return state.get(k).memory();
+        }
+        return k == 0 ? Objects.requireNonNull(ownParameters) : state.get(k - 1).memory();
     }
 }

@@ -38,6 +38,7 @@ final class Ranks {
     private long marks;
     private final Buffer votes;
     private final Buffer myVote;
+    private @Nullable RuntimeException outOfStep;
     private final double[] mine = new double[VOTE];
     private final double[] received;
     private final MemorySegment mineSegment = MemorySegment.ofArray(mine);
@@ -86,13 +87,44 @@ final class Ranks {
 
     /** Exchanges a number and a status with all ranks; {@link #number} has them then. */
     void vote(double number, double status) {
+        if (outOfStep != null) {
+            throw new JcclException(
+                    "rank "
+                            + rank
+                            + " is out of step with the others since it could not copy a vote: save"
+                            + " what it holds with saveAlone, and begin again: "
+                            + outOfStep.getMessage(),
+                    outOfStep);
+        }
         mine[0] = number;
         mine[1] = status;
-        myVote.copyFrom(mineSegment);
+        copy(false);
         comm.allGather(votes, stream);
         mark();
         drain();
-        votes.copyTo(receivedSegment);
+        copy(true);
+    }
+
+    /**
+     * Copies what is received or, before, what is sent; a second time if a GPU's copy fails, since
+     * a rank that gives up here alone does not do what the others do next.
+     */
+    private void copy(boolean in) {
+        for (int attempt = 0; ; attempt++) {
+            try {
+                if (in) {
+                    votes.copyTo(receivedSegment);
+                } else {
+                    myVote.copyFrom(mineSegment);
+                }
+                return;
+            } catch (RuntimeException e) {
+                if (attempt > 0) {
+                    outOfStep = e;
+                    throw e;
+                }
+            }
+        }
     }
 
     /** As {@link #vote(double, double)}, of how it went alone. */

@@ -1,5 +1,7 @@
 package io.jccl.offload.zero;
 
+import io.jccl.device.Buffer;
+import io.jccl.error.JcclException;
 import io.jccl.offload.Tier;
 import io.jccl.offload.optim.GradientNorm;
 import io.jccl.offload.optim.LossScale;
@@ -22,10 +24,16 @@ final class Update {
     private final Gradients gradients;
     private final ParameterPublisher publisher;
 
+    /** Updates in the memory of a GPU; null if the CPU does it. */
+    private final @Nullable DeviceUpdate device;
+
     /** The loss scale of before the last step. */
     private double previousScale;
 
     private int previousGood;
+
+    /** What GPUs decided about the step that was voted on last. */
+    private boolean skipped;
 
     Update(
             ZeroConfig config,
@@ -34,7 +42,8 @@ final class Update {
             List<Part> parts,
             OptimizerStates states,
             Gradients gradients,
-            ParameterPublisher publisher) {
+            ParameterPublisher publisher,
+            @Nullable DeviceUpdate device) {
         this.config = config;
         this.scale = config.scale();
         this.ranks = ranks;
@@ -43,25 +52,62 @@ final class Update {
         this.states = states;
         this.gradients = gradients;
         this.publisher = publisher;
+        this.device = device;
     }
 
     /** Updates with the gradients, which are complete, unless their norm is not finite. */
     StepResult step(double learningRate) {
-        double norm = gradients.norm(progress.steps + 1);
         double count = (double) config.size() * config.options().accumulation();
-        double lossScale = scale.value();
-        double factor = GradientNorm.factor(norm, lossScale * count, config.options().maxNorm());
-        double mean = norm / (lossScale * count);
-        boolean finite = !Double.isNaN(factor);
-        if (finite) {
-            update(learningRate, factor);
+        double divisor = scale.value() * count;
+        double norm;
+        boolean finite;
+        if (device != null) {
+            finite = step(device, learningRate, divisor);
+            norm = device.norm();
+        } else {
+            norm = gradients.norm(progress.steps + 1);
+            double factor = GradientNorm.factor(norm, divisor, config.options().maxNorm());
+            finite = !Double.isNaN(factor);
+            if (finite) {
+                update(learningRate, factor, null);
+            }
         }
         gradients.forget();
         scale.update(finite);
-        return new StepResult(finite, mean, scale.value());
+        return new StepResult(finite, norm / divisor, scale.value());
     }
 
-    private void update(double learningRate, double factor) {
+    /** A step whose norm and decision stay on the GPU; returns whether it was taken. */
+    private boolean step(DeviceUpdate gpu, double learningRate, double divisor) {
+        RuntimeException local =
+                gpu.decide(gradients.failure(), divisor, config.options().maxNorm());
+        if (config.keeps()) {
+            // A step that is skipped must not replace the copy.
+            ranks.drain();
+            vote(local);
+            gradients.agree(local, progress.steps + 1);
+            if (skipped) {
+                return false;
+            }
+        }
+        update(learningRate, Double.NaN, local);
+        return !skipped;
+    }
+
+    /** Tells all ranks how it went and, if a GPU decides, whether the step was skipped. */
+    private void vote(@Nullable RuntimeException local) {
+        boolean seen = device != null && device.skipped();
+        ranks.vote(seen ? 1 : 0, gradients.status(local));
+        skipped = device != null && ranks.sum() > 0;
+    }
+
+    /**
+     * Updates all parts.
+     *
+     * @param factor what the CPU multiplies gradients by
+     * @param earlier this rank's error so far, which it has told no one
+     */
+    private void update(double learningRate, double factor, @Nullable RuntimeException earlier) {
         boolean voted = false;
         // From here on the copy is that of this step.
         progress.canUndo = false;
@@ -69,10 +115,13 @@ final class Update {
         previousGood = scale.goodSteps();
         try {
             states.keep();
-            RuntimeException local = updateParts(learningRate, factor);
+            RuntimeException local = updateParts(learningRate, factor, earlier);
             ranks.drain();
-            ranks.vote(local == null);
+            vote(local);
             voted = true;
+            if (ranks.worst() == Ranks.GRADIENTS_LOST) {
+                gradients.agree(local, progress.steps + 1);
+            }
             if (ranks.worst() != Ranks.FINE) {
                 throw ranks.failed(
                         local,
@@ -85,6 +134,9 @@ final class Update {
             if (second != null && second != e) {
                 e.addSuppressed(second);
             }
+            if (device != null && !config.keeps()) {
+                throw unlessUntouched(device, e, voted);
+            }
             if (voted || config.canRestore()) {
                 restore(e, voted);
             } else {
@@ -94,7 +146,31 @@ final class Update {
             }
             throw e;
         }
-        commit();
+        if (!skipped) {
+            commit();
+        }
+    }
+
+    /** After an error: without a copy, a GPU's state can be used only if it was not written. */
+    private RuntimeException unlessUntouched(
+            DeviceUpdate gpu, RuntimeException cause, boolean voted) {
+        try {
+            if (voted ? skipped : gpu.skipped()) {
+                return cause;
+            }
+        } catch (RuntimeException e) {
+            cause.addSuppressed(e);
+        }
+        progress.clear();
+        return new JcclException(
+                "step "
+                        + (progress.steps + 1)
+                        + " failed when a GPU was updating the state of rank "
+                        + config.rank()
+                        + ", which may be a mixture now: load a checkpoint or initialize;"
+                        + " keepPrevious would have kept the state of before the step: "
+                        + cause.getMessage(),
+                cause);
     }
 
     /**
@@ -102,38 +178,44 @@ final class Update {
      *
      * @return this rank's error
      */
-    private @Nullable RuntimeException updateParts(double learningRate, double factor) {
-        RuntimeException local = null;
+    private @Nullable RuntimeException updateParts(
+            double learningRate, double factor, @Nullable RuntimeException earlier) {
+        RuntimeException local = earlier;
+        io.jccl.compute.Update rule = null;
         try {
-            states.begin();
+            if (device != null) {
+                rule = config.optimizer().update(progress.steps + 1, learningRate);
+            } else {
+                states.begin();
+                gradients.begin();
+            }
         } catch (RuntimeException e) {
             local = e;
         }
         for (Part p : parts) {
             if (local == null) {
                 try {
-                    updatePart(p, learningRate, factor);
+                    if (device != null && rule != null) {
+                        device.update(p, rule);
+                    } else {
+                        updatePart(p, learningRate, factor);
+                    }
                 } catch (RuntimeException e) {
                     local = e;
                 }
             }
             local = publisher.publish(p, local);
         }
-        return states.settle(local);
+        gradients.settle();
+        return publisher.settle(states.settle(local));
     }
 
     private void updatePart(Part p, double learningRate, double factor) {
         OptimizerState state = states.take(p);
-        gradients.read(p);
+        Buffer sums = gradients.take(p);
+        publisher.prepare(p);
         config.optimizer()
-                .step(
-                        state,
-                        0,
-                        p.updateGradients,
-                        p.target(),
-                        progress.steps + 1,
-                        learningRate,
-                        factor);
+                .step(state, 0, sums, p.target(), progress.steps + 1, learningRate, factor);
         states.putBack(p);
         publisher.store(p);
     }
@@ -178,7 +260,10 @@ final class Update {
         RuntimeException local = null;
         for (Part p : parts) {
             try {
-                if (!config.shared()) {
+                if (!config.shared() && device != null) {
+                    device.renew(p);
+                } else if (!config.shared()) {
+                    publisher.prepare(p);
                     Numbers.copy(states.get(p, 0), Objects.requireNonNull(p.target()));
                     publisher.store(p);
                 }
@@ -189,6 +274,7 @@ final class Update {
                 local = publisher.publish(p, local);
             }
         }
+        local = publisher.settle(local);
         if (alive) {
             ranks.drain();
             ranks.vote(local == null);

@@ -55,14 +55,15 @@ record ZeroConfig(
                             + "; both need the same");
         }
         if (device.kind() == Device.Kind.CUDA
-                && (options.gradients() == Tier.DEVICE || options.optimizer() == Tier.DEVICE)) {
+                && options.optimizer() == Tier.DEVICE
+                && (options.gradients() != Tier.DEVICE || options.parameters() != Tier.DEVICE)) {
             throw new IllegalArgumentException(
-                    "gradients are on tier "
+                    "the optimizer's state is on tier DEVICE, so that a GPU updates it, but gradients"
+                            + " are on tier "
                             + options.gradients()
-                            + " and the optimizer's state on tier "
-                            + options.optimizer()
-                            + ", but the update runs on the CPU: for a GPU put both on PINNED or"
-                            + " NVME");
+                            + " and parameters on tier "
+                            + options.parameters()
+                            + ": put both on DEVICE, or the state on PINNED or NVME");
         }
     }
 
@@ -84,6 +85,16 @@ record ZeroConfig(
 
     boolean onHost() {
         return device().kind() == Device.Kind.HOST;
+    }
+
+    /** Whether a GPU adds gradients up. */
+    boolean sumsOnDevice() {
+        return !onHost() && options.gradients() == Tier.DEVICE;
+    }
+
+    /** Whether a GPU updates. */
+    boolean updatesOnDevice() {
+        return !onHost() && options.optimizer() == Tier.DEVICE;
     }
 
     /** Whether parameters are read where they live. */

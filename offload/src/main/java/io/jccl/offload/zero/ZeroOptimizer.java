@@ -1,6 +1,7 @@
 package io.jccl.offload.zero;
 
 import io.jccl.Communicator;
+import io.jccl.compute.Compute;
 import io.jccl.device.Buffer;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
@@ -34,9 +35,10 @@ import java.util.List;
  * </ul>
  *
  * <p>The update uses the mean of the gradients over ranks and micro-steps. They are summed as they
- * are and divided in the update, in the same multiplication as loss scale and clipping. The update
- * runs on the CPU, so on a GPU gradients and optimizer state must be on another tier than {@link
- * Tier#DEVICE}.
+ * are and divided in the update, in the same multiplication as loss scale and clipping. State on
+ * tier {@link Tier#DEVICE} of a GPU is updated by kernels, which also decide whether the step is
+ * taken; gradients and parameters must be there too. All other state is updated on the CPU.
+ * Gradients are added up where they live.
  *
  * <p><b>Memory:</b> all of it is allocated when the optimizer is created, see {@link #usage},
  * except for one layer in float32 during {@link #initialize} and {@link #forEachParameter}.
@@ -72,11 +74,21 @@ public final class ZeroOptimizer implements AutoCloseable {
                 parts.add(new Part(config, memory, i));
             }
             this.windows = new GatherWindows(config, ranks, parts, memory);
-            this.gradients = new Gradients(config, ranks, parts, memory);
+            Compute compute =
+                    config.sumsOnDevice() ? memory.own(Compute.of(config.device())) : null;
+            DeviceSums sums =
+                    compute == null ? null : new DeviceSums(config, compute, ranks, parts, memory);
+            this.gradients = new Gradients(config, ranks, parts, memory, sums);
             ParameterPublisher publisher =
                     new ParameterPublisher(config, ranks, parts, windows, memory);
-            this.states = new OptimizerStates(config, parts, memory);
-            this.update = new Update(config, ranks, progress, parts, states, gradients, publisher);
+            this.states = new OptimizerStates(config, ranks, parts, memory);
+            DeviceUpdate device =
+                    compute == null || sums == null || !config.updatesOnDevice()
+                            ? null
+                            : new DeviceUpdate(config, compute, ranks, sums, memory);
+            this.update =
+                    new Update(
+                            config, ranks, progress, parts, states, gradients, publisher, device);
             this.values = new StateIo(config, ranks, progress, parts, states);
         } catch (RuntimeException | Error e) {
             try {

@@ -276,9 +276,15 @@ final class Demo {
      * waits for the collectives of all ranks of the process.
      *
      * @param same whether to check that layers are the same in forward and backward
+     * @param sums whether gradients are those of earlier micro-steps, to which this one's are added
      */
     static void microStep(
-            ZeroOptimizer zero, Random data, Stream user, BufferPool pinned, boolean same) {
+            ZeroOptimizer zero,
+            Random data,
+            Stream user,
+            BufferPool pinned,
+            boolean same,
+            boolean sums) {
         int n = LAYERS.size();
         Buffer[] p = new Buffer[n];
         Buffer[] g = new Buffer[n];
@@ -297,7 +303,15 @@ final class Demo {
         }
         gradients(p, g, data, zero.lossScale());
         for (int i = n - 1; i >= 0; i--) {
-            user.copy(g[i], zero.gradients(i));
+            Buffer room = zero.gradients(i);
+            if (sums) {
+                try (Buffer before = pinned.allocate(room.dataType(), room.count())) {
+                    user.copy(room, before);
+                    user.synchronize();
+                    Numbers.add(before, g[i]);
+                }
+            }
+            user.copy(g[i], room);
             zero.reduce(i, user);
         }
         user.synchronize();

@@ -1,0 +1,227 @@
+package io.jccl.parallel;
+
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
+
+import io.jccl.Algorithm;
+import io.jccl.Communicator;
+import io.jccl.CommunicatorOptions;
+import io.jccl.compute.Compute;
+import io.jccl.compute.Update;
+import io.jccl.device.Buffer;
+import io.jccl.device.Cuda;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.device.Stream;
+import io.jccl.parallel.GradientReducer.Parameter;
+import io.jccl.testfake.TestFake;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Random;
+import java.util.concurrent.atomic.AtomicReferenceArray;
+import java.util.stream.IntStream;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+
+/**
+ * A training loop around the reducer whose arithmetic is all {@link Compute}'s: accumulation over
+ * passes, a loss scale, compression, and a step that the device decides about. On (fake) GPUs and
+ * on the host.
+ */
+@Timeout(120)
+class DeviceReducerTest {
+    private static final int STEPS = 4;
+    private static final int PASSES = 2;
+
+    /** The step in which a gradient is infinite. */
+    private static final int BAD = 1;
+
+    private static final double SCALE = 1024;
+    private static final CommunicatorOptions OPTIONS =
+            CommunicatorOptions.DEFAULT
+                    .withAlgorithm(Algorithm.DIRECT)
+                    .withTimeout(Duration.ofSeconds(60));
+
+    private static final List<Parameter> PARAMETERS =
+            List.of(
+                    new Parameter("w", 37, 19, DataType.FLOAT32),
+                    new Parameter("b", 19, DataType.FLOAT32),
+                    new Parameter("odd", 1, DataType.FLOAT32),
+                    new Parameter("last", 301, DataType.FLOAT32));
+
+    @BeforeAll
+    static void useFake() {
+        TestFake.use();
+    }
+
+    private static float[] train(List<Device> devices, Compression form) {
+        CommunicatorOptions options =
+                devices.getFirst().kind() == Device.Kind.CUDA
+                        ? CommunicatorOptions.DEFAULT.withTimeout(Duration.ofSeconds(60))
+                        : OPTIONS;
+        AtomicReferenceArray<float[]> results = new AtomicReferenceArray<>(devices.size());
+        Communicator.runLocal(
+                devices,
+                options,
+                c -> {
+                    try (Rank rank = new Rank(c, form)) {
+                        results.set(c.rank(), rank.train());
+                    }
+                });
+        for (int r = 1; r < devices.size(); r++) {
+            assertArrayEquals(results.get(0), results.get(r), "rank " + r);
+        }
+        return results.get(0);
+    }
+
+    /** One rank's model. */
+    private static final class Rank implements AutoCloseable {
+        private final Communicator comm;
+        private final Compute compute;
+        private final Stream stream;
+        private final GradientReducer reducer;
+        private final Buffer norm;
+        private final List<Buffer> parameters = new ArrayList<>();
+        private final List<Buffer> moments = new ArrayList<>();
+
+        /** What backward gives: bfloat16, widened. */
+        private final List<Buffer> gradients = new ArrayList<>();
+
+        private final List<Buffer> wide = new ArrayList<>();
+
+        Rank(Communicator comm, Compression form) {
+            this.comm = comm;
+            Device d = comm.device();
+            compute = Compute.of(d);
+            stream = d.newStream();
+            // Two buckets.
+            ReducerOptions options =
+                    ReducerOptions.DEFAULT.withBuckets(1000, 4096).withCompression(form);
+            reducer = GradientReducer.create(comm, PARAMETERS, options);
+            norm = d.allocate(DataType.FLOAT64, Compute.NORM_COUNT);
+            for (Parameter p : PARAMETERS) {
+                parameters.add(d.allocate(DataType.FLOAT32, p.count()).zero());
+                moments.add(d.allocate(DataType.FLOAT32, p.count()).zero());
+                gradients.add(d.allocate(DataType.BFLOAT16, p.count()));
+                wide.add(d.allocate(DataType.FLOAT32, p.count()));
+            }
+        }
+
+        float[] train() {
+            Update rule = new Update(Update.Rule.MOMENTUM, 0.01f, 0.9f, 1, 0, 0, 0.05f, 1, 0);
+            for (int s = 0; s < STEPS; s++) {
+                reducer.zero();
+                for (int pass = 0; pass < PASSES; pass++) {
+                    reducer.begin(pass == PASSES - 1);
+                    for (int p = PARAMETERS.size() - 1; p >= 0; p--) {
+                        backward(s, pass, p);
+                        reducer.ready(p, stream);
+                    }
+                    reducer.finish();
+                }
+                for (int p = 0; p < PARAMETERS.size(); p++) {
+                    compute.sumOfSquares(reducer.gradient(p), norm, p > 0, stream);
+                }
+                compute.stepControl(norm, SCALE * PASSES, 1e6, stream);
+                for (int p = 0; p < PARAMETERS.size(); p++) {
+                    compute.update(
+                            rule,
+                            parameters.get(p),
+                            moments.get(p),
+                            null,
+                            reducer.gradient(p),
+                            null,
+                            1,
+                            norm,
+                            stream);
+                }
+                stream.synchronize();
+                assertEquals(s == BAD ? 1 : 0, norm.get(2), "step " + s + " skipped");
+            }
+            float[] all = new float[(int) PARAMETERS.stream().mapToLong(Parameter::count).sum()];
+            int at = 0;
+            for (Buffer b : parameters) {
+                for (int i = 0; i < b.count(); i++) {
+                    all[at++] = (float) b.get(i);
+                }
+            }
+            return all;
+        }
+
+        /** Adds the scaled gradient of a pass to the reducer's. */
+        private void backward(int step, int pass, int p) {
+            Buffer narrow = gradients.get(p);
+            Random data = new Random(1000L * step + 100L * pass + 10L * p + comm.rank());
+            try (Buffer host = Device.host().allocate(DataType.BFLOAT16, narrow.count())) {
+                for (int i = 0; i < host.count(); i++) {
+                    host.set(i, data.nextGaussian());
+                }
+                if (step == BAD && pass == 0 && p == 3 && comm.rank() == comm.size() - 1) {
+                    host.set(5, Double.POSITIVE_INFINITY);
+                }
+                narrow.copyFrom(host.asSegment());
+            }
+            compute.cast(narrow, wide.get(p), stream);
+            compute.axpy(SCALE, wide.get(p), reducer.gradient(p), stream);
+            stream.synchronize(); // the next pass fills the same buffers
+        }
+
+        @Override
+        public void close() {
+            reducer.close();
+            for (List<Buffer> some : List.of(parameters, moments, gradients, wide)) {
+                some.forEach(Buffer::close);
+            }
+            norm.close();
+            stream.close();
+            compute.close();
+        }
+    }
+
+    private static List<Device> gpus(int ranks) {
+        return IntStream.range(0, ranks).mapToObj(Cuda::device).toList();
+    }
+
+    private static List<Device> hosts(int ranks) {
+        return IntStream.range(0, ranks).mapToObj(i -> Device.host()).toList();
+    }
+
+    /** Both fakes add in rank order as the host's direct algorithm does: equal bits. */
+    @ParameterizedTest
+    @CsvSource({"1, BFLOAT16", "2, BFLOAT16", "3, BFLOAT16", "2, FLOAT16", "4, FLOAT16"})
+    void castGivesTheParametersOfTheHost(int ranks, DataType wire) {
+        Compression form = new Compression.Cast(wire);
+        assertArrayEquals(train(hosts(ranks), form), train(gpus(ranks), form));
+    }
+
+    @Test
+    void uncompressedGivesTheParametersOfTheHost() {
+        assertArrayEquals(train(hosts(3), Compression.NONE), train(gpus(3), Compression.NONE));
+    }
+
+    /** What the comparison above would miss if nothing were compressed. */
+    @Test
+    void castChangesBits() {
+        float[] plain = train(gpus(2), Compression.NONE);
+        float[] narrow = train(gpus(2), new Compression.Cast(DataType.BFLOAT16));
+        int differ = 0;
+        for (int i = 0; i < plain.length; i++) {
+            differ += plain[i] == narrow[i] ? 0 : 1;
+            assertEquals(plain[i], narrow[i], 0.01 * STEPS, "element " + i);
+        }
+        assertNotEquals(0, differ);
+    }
+
+    @Test
+    void allMemoryIsGivenBack() {
+        train(gpus(2), new Compression.Cast(DataType.FLOAT16));
+        long before = TestFake.live("allocations");
+        train(gpus(2), new Compression.Cast(DataType.FLOAT16));
+        assertEquals(before, TestFake.live("allocations"));
+    }
+}
