@@ -10,6 +10,7 @@ import io.jccl.topology.cost.Crossover;
 import io.jccl.topology.cost.Prediction;
 import io.jccl.topology.cost.Tuning;
 import io.jccl.topology.nccl.GraphXml;
+import io.jccl.topology.nccl.TopologyXml;
 import io.jccl.topology.plan.Channel;
 import io.jccl.topology.plan.Cluster;
 import io.jccl.topology.plan.ClusterPlan;
@@ -256,6 +257,34 @@ public final class Analysis {
     }
 
     /**
+     * The number of machines whose parts the graph has.
+     *
+     * @return 1 or more
+     */
+    public int machines() {
+        return Math.max(1, topology.machines().size());
+    }
+
+    /**
+     * The graph in NCCL's XML format.
+     *
+     * @param machine which of several machines; null for all
+     * @return XML
+     * @throws IllegalArgumentException if NCCL would not read it, or if there is no such machine
+     */
+    public String topologyXml(@Nullable Integer machine) {
+        Topology graph = graph("--nccl-xml");
+        GraphXml.checkMachines(graph, graph.gpus().size());
+        try {
+            return machine == null
+                    ? TopologyXml.write(graph)
+                    : TopologyXml.write(graph, machine);
+        } catch (IllegalArgumentException e) {
+            throw new IllegalArgumentException("--nccl-xml: " + e.getMessage(), e);
+        }
+    }
+
+    /**
      * The plan in NCCL's XML format.
      *
      * @return XML
@@ -295,7 +324,7 @@ public final class Analysis {
                             "--gpus names GPU "
                                     + index
                                     + ", expected some of "
-                                    + TextReport.ranges(List.copyOf(places.keySet()))
+                                    + TextLines.ranges(List.copyOf(places.keySet()))
                                     + ", the GPUs of "
                                     + topology.name());
                 }
@@ -341,7 +370,7 @@ public final class Analysis {
                 "--root is GPU "
                         + request.root
                         + ", expected one of those that take part: "
-                        + TextReport.ranges(all));
+                        + TextLines.ranges(all));
     }
 
     private void plan() {

@@ -9,7 +9,6 @@ import io.jccl.topology.Topology;
 import io.jccl.topology.draw.Dot;
 import io.jccl.topology.draw.Html;
 import io.jccl.topology.draw.Svg;
-import io.jccl.topology.nccl.TopologyXml;
 import io.jccl.topology.read.Format;
 import io.jccl.topology.read.ReadOptions;
 import io.jccl.topology.read.ThisMachine;
@@ -169,6 +168,14 @@ public final class TopoCommand implements Callable<Integer> {
     private @Nullable Path ncclXml;
 
     @Option(
+            names = "--machine",
+            paramLabel = "<number>",
+            description =
+                    "With --nccl-xml: write only this machine, from 0 on, of a rack with NVLink"
+                            + " between machines; NCCL_TOPO_FILE takes one (default: all).")
+    private @Nullable Integer machineOfRack;
+
+    @Option(
             names = "--graph-xml",
             paramLabel = "<file>",
             description = "Write the rings as NCCL reads them (NCCL_GRAPH_FILE).")
@@ -263,6 +270,16 @@ public final class TopoCommand implements Callable<Integer> {
         out.print(json.isPrinted() ? Json.of(findings) : TextReport.of(findings, explain));
         out.flush();
         PrintWriter err = line.getErr();
+        if (ncclXml != null && machineOfRack == null && analysis.machines() > 1) {
+            err.println(
+                    "warning: "
+                            + ncclXml
+                            + " has "
+                            + analysis.machines()
+                            + " machines, as NCCL writes them to NCCL_TOPO_DUMP_FILE; for"
+                            + " NCCL_TOPO_FILE, which takes one, give --machine 0 to "
+                            + (analysis.machines() - 1));
+        }
         findings.warnings().forEach(w -> err.println("warning: " + Output.oneLine(w)));
         err.flush();
         return 0;
@@ -279,6 +296,10 @@ public final class TopoCommand implements Callable<Integer> {
             if (size < 1) {
                 throw new ParameterException(line, "--size is 0, expected 1 byte or more");
             }
+        }
+        if (machineOfRack != null && ncclXml == null) {
+            throw new ParameterException(
+                    line, "--machine is for --nccl-xml, and there is none: give it as well");
         }
         if (file == null && (format != Format.AUTO || lenient)) {
             throw new ParameterException(
@@ -343,7 +364,7 @@ public final class TopoCommand implements Callable<Integer> {
                 : Analysis.of(Path.of(file), request);
     }
 
-    private static String text(String option, Analysis analysis) {
+    private String text(String option, Analysis analysis) {
         Findings f = analysis.findings();
         return switch (option) {
             case JsonOption.NAME -> Json.of(f);
@@ -361,7 +382,7 @@ public final class TopoCommand implements Callable<Integer> {
                     f.clusterPlan() != null
                             ? Dot.of(f.clusterPlan())
                             : Dot.of(analysis.graph(option), f.plan());
-            case "--nccl-xml" -> TopologyXml.write(analysis.graph(option));
+            case "--nccl-xml" -> analysis.topologyXml(machineOfRack);
             case "--graph-xml" -> analysis.graphXml();
             default -> throw new IllegalStateException(option);
         };

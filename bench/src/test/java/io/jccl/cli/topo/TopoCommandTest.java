@@ -492,6 +492,8 @@ class TopoCommandTest {
                 "--file FIXTURES/nvlink-s.txt --nccl-xml FOLDER/x | --nccl-xml needs a graph",
                 "--file FIXTURES/one.txt --graph-xml FOLDER/x | --graph-xml needs a plan",
                 "--file FIXTURES/hgx.txt --nodes 2 --graph-xml FOLDER/x | leave out --nodes",
+                "--file EXAMPLE --machine 0 | --machine is for --nccl-xml",
+                "--file EXAMPLE --nccl-xml FOLDER/x --machine 1 | machine is 1, expected 0 to 0",
                 "--lenient | give --file",
                 "--format smi | give --file",
                 "--file | Missing required parameter",
@@ -542,7 +544,7 @@ class TopoCommandTest {
     void helpNamesEveryOption() {
         assertEquals(0, execute("--help"));
         for (String option :
-                "file format lenient gpus op root size nodes nvlink-gbps nic-gbps gpu-model nvlink-status json svg html dot nccl-xml graph-xml explain simulate"
+                "file format lenient gpus op root size nodes nvlink-gbps nic-gbps gpu-model nvlink-status json svg html dot nccl-xml machine graph-xml explain simulate"
                         .split(" ", -1)) {
             assertTrue(out.toString().contains("--" + option), option);
         }
