@@ -178,22 +178,13 @@ public final class Analysis {
         }
         ReadOptions options = options(name, request);
         try {
-            Topology topology = TopologyReader.topology(text, options);
-            return new Analysis(topology, table(text, options), request);
+            TopologyReader.Reading read = TopologyReader.read(text, options);
+            return new Analysis(read.topology(), read.dump(), request);
         } catch (TopologyFormatException e) {
             String message = name + ": " + e.getMessage();
             throw new IllegalArgumentException(
                     message.contains("nvidia-smi topo -m >") ? message : message + TopologyText.HOW,
                     e);
-        }
-    }
-
-    /** The matrix in the text; null if the text is XML. */
-    private static @Nullable Dump table(String text, ReadOptions options) {
-        try {
-            return TopologyReader.dump(text, options);
-        } catch (TopologyFormatException e) {
-            return null;
         }
     }
 
