@@ -5,9 +5,11 @@ import io.jccl.topology.Gpu;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Topology;
 import io.jccl.topology.TopologyFormatException;
+import io.jccl.topology.cost.Algorithm;
 import io.jccl.topology.cost.CostModel;
 import io.jccl.topology.cost.Crossover;
 import io.jccl.topology.cost.Prediction;
+import io.jccl.topology.cost.Protocol;
 import io.jccl.topology.cost.Tuning;
 import io.jccl.topology.nccl.GraphXml;
 import io.jccl.topology.nccl.TopologyXml;
@@ -64,6 +66,8 @@ public final class Analysis {
      * @param sizes to predict
      * @param sizesGiven whether the sizes were requested explicitly
      * @param machines number of machines
+     * @param algorithms algorithms to predict
+     * @param protocols protocols to predict
      * @param simulate whether to simulate the plan
      */
     public record Request(
@@ -79,6 +83,8 @@ public final class Analysis {
             List<Long> sizes,
             boolean sizesGiven,
             int machines,
+            Set<Algorithm> algorithms,
+            Set<Protocol> protocols,
             boolean simulate) {}
 
     private final Topology topology;
@@ -92,6 +98,7 @@ public final class Analysis {
     private final int root;
     private final Findings findings;
     private @Nullable Plan plan;
+    private @Nullable Tuning tuning;
     private @Nullable ClusterPlan clusterPlan;
 
     private Analysis(Topology topology, @Nullable Dump dump, Request request) {
@@ -118,6 +125,7 @@ public final class Analysis {
                         clusterPlan,
                         predictions,
                         crossovers,
+                        tuning,
                         simulation,
                         List.copyOf(warnings));
     }
@@ -396,11 +404,13 @@ public final class Analysis {
         }
     }
 
-    private void predict(Tuning tuning) {
+    private void predict(Tuning all) {
+        Tuning left = all.only(request.algorithms, request.protocols);
+        tuning = left;
         for (long size : request.sizes) {
-            predictions.add(tuning.choose(size));
+            predictions.add(left.choose(size));
         }
-        crossovers.addAll(tuning.crossovers(CostModel.MIN_BYTES, CostModel.MAX_BYTES));
+        crossovers.addAll(left.crossovers(CostModel.MIN_BYTES, CostModel.MAX_BYTES));
     }
 
     private void play() {

@@ -3,7 +3,9 @@ package io.jccl.cli.topo;
 import com.fasterxml.jackson.core.JsonFactory;
 import com.fasterxml.jackson.core.JsonGenerator;
 import com.fasterxml.jackson.core.util.MinimalPrettyPrinter;
+import io.jccl.topology.cost.AlgorithmBound;
 import io.jccl.topology.cost.Prediction;
+import io.jccl.topology.cost.Tuning;
 import io.jccl.topology.plan.Channel;
 import io.jccl.topology.plan.ClusterPlan;
 import io.jccl.topology.plan.Hop;
@@ -202,6 +204,18 @@ public final class Json {
             g.writeStringField("protocol", lower(p.protocol()));
             g.writeNumberField("timeUs", rounded(p.timeUs()));
             g.writeNumberField("busbwGBps", rounded(p.busbwGBps()));
+            g.writeNumberField("spread", p.spread());
+            g.writeEndObject();
+        }
+        g.writeEndArray();
+        Tuning tuning = f.tuning();
+        g.writeArrayFieldStart("algorithms");
+        for (AlgorithmBound b : tuning == null ? List.<AlgorithmBound>of() : tuning.bounds()) {
+            g.writeStartObject();
+            g.writeStringField("algorithm", lower(b.algorithm()));
+            g.writeNumberField("busbwGBps", rounded(b.busbwGBps()));
+            g.writeNumberField("boundGBps", rounded(b.boundGBps()));
+            g.writeStringField("bound", b.why());
             g.writeEndObject();
         }
         g.writeEndArray();

@@ -9,8 +9,9 @@ import static io.jccl.cli.topo.TextLines.rate;
 import static io.jccl.cli.topo.TextLines.sequence;
 
 import io.jccl.cli.shell.Output;
-import io.jccl.topology.cost.Crossover;
-import io.jccl.topology.cost.Prediction;
+import io.jccl.topology.cost.Algorithm;
+import io.jccl.topology.cost.AlgorithmBound;
+import io.jccl.topology.cost.Tuning;
 import io.jccl.topology.plan.Channel;
 import io.jccl.topology.plan.ClusterPlan;
 import io.jccl.topology.plan.Hop;
@@ -48,7 +49,7 @@ public final class TextReport {
         if (explain) {
             report.reasons();
         }
-        report.predictions();
+        PredictionText.write(findings, report.out);
         report.simulation();
         return report.out.toString();
     }
@@ -167,10 +168,21 @@ public final class TextReport {
                         + rate(bandwidth)
                         + " GB/s, at most "
                         + rate(bound)
-                        + " possible (ratio "
+                        + " possible"
+                        + (reducing() ? " where GPUs reduce" : "")
+                        + " (ratio "
                         + format("%.3f", bound == 0 ? 1 : bandwidth / bound)
                         + ")");
         out.line("  limited by " + Output.oneLine(what));
+    }
+
+    /** Whether switches may reduce, too, and exceed the bound of the plan. */
+    private boolean reducing() {
+        Tuning tuning = f.tuning();
+        return tuning != null
+                && tuning.bounds().stream()
+                        .map(AlgorithmBound::algorithm)
+                        .anyMatch(a -> a == Algorithm.NVLS || a == Algorithm.NVLS_TREE);
     }
 
     private void reasons() {
@@ -186,86 +198,11 @@ public final class TextReport {
         why.stream().limit(REASONS).forEach(w -> out.wrapped(Output.oneLine(w)));
     }
 
-    private void predictions() {
-        if (f.predictions().isEmpty()) {
-            return;
-        }
-        out.line("");
-        out.line("Prediction for " + f.operation().command() + " (by NCCL's constants; not measured)");
-        List<List<String>> rows = new ArrayList<>();
-        for (List<String> row : predictions(f)) {
-            List<String> indented = new ArrayList<>(row);
-            indented.set(0, "  " + pad(row.getFirst(), 8));
-            rows.add(indented);
-        }
-        out.table(rows, rows.size(), "", 1 << 3 | 1 << 4);
-        if (f.crossovers().size() > 1) {
-            StringBuilder b = new StringBuilder("  Fastest:");
-            for (int i = 0; i < f.crossovers().size(); i++) {
-                Crossover c = f.crossovers().get(i);
-                if (b.length() > TextLines.WIDTH - 40 && i < f.crossovers().size() - 1) {
-                    b.append("; and so on");
-                    break;
-                }
-                b.append(i == 0 ? " " : "; from " + approximate(c.fromBytes()) + " ");
-                b.append(lower(c.algorithm())).append(' ').append(lower(c.protocol()));
-            }
-            out.line(b.toString());
-        }
-    }
-
-    /**
-     * The predictions as a table.
-     *
-     * @param f the findings
-     * @return rows, the headings first; none if there are no predictions
-     */
-    public static List<List<String>> predictions(Findings f) {
-        List<List<String>> rows = new ArrayList<>();
-        if (f.predictions().isEmpty()) {
-            return rows;
-        }
-        rows.add(List.of("size", "algorithm", "protocol", "time us", "busbw GB/s"));
-        for (Prediction p : f.predictions()) {
-            rows.add(
-                    List.of(
-                            size(p.bytes()),
-                            lower(p.algorithm()),
-                            lower(p.protocol()),
-                            format("%.1f", p.timeUs()),
-                            format(p.busbwGBps() < 0.1 ? "%.3f" : "%.1f", p.busbwGBps())));
-        }
-        return rows;
-    }
-
     private void simulation() {
         if (!f.simulation().isEmpty()) {
             out.line("");
             out.line("Simulation");
             f.simulation().forEach(s -> out.line("  " + s));
         }
-    }
-
-    /** Exact, with K, M, G for powers of 1024. */
-    private static String size(long bytes) {
-        int unit = 0;
-        long number = bytes;
-        while (unit < 4 && number != 0 && number % 1024 == 0) {
-            number /= 1024;
-            unit++;
-        }
-        return number + (unit == 0 ? "" : "KMGT".substring(unit - 1, unit));
-    }
-
-    /** Approximate: a crossover is not exact. */
-    private static String approximate(long bytes) {
-        int unit = 0;
-        double number = bytes;
-        while (unit < 4 && number >= 1000) {
-            number /= 1024;
-            unit++;
-        }
-        return format(number < 10 && unit > 0 ? "%.1f" : "%.0f", number)
-                + (unit == 0 ? "" : "KMGT".substring(unit - 1, unit));
     }
 }

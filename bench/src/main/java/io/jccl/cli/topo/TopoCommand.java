@@ -6,6 +6,8 @@ import io.jccl.cli.shell.Sizes;
 import io.jccl.cli.shell.Version;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Topology;
+import io.jccl.topology.cost.Algorithm;
+import io.jccl.topology.cost.Protocol;
 import io.jccl.topology.draw.Dot;
 import io.jccl.topology.draw.Html;
 import io.jccl.topology.draw.Svg;
@@ -17,9 +19,12 @@ import java.io.InputStream;
 import java.io.PrintWriter;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.EnumSet;
 import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.Callable;
 import java.util.function.Function;
 import org.jspecify.annotations.Nullable;
@@ -118,6 +123,30 @@ public final class TopoCommand implements Callable<Integer> {
             paramLabel = "<count>",
             description = "Number of such machines, connected by their NICs (default: 1).")
     private int nodes = 1;
+
+    @Option(
+            names = "--algo",
+            paramLabel = "<names>",
+            split = ",",
+            converter = Algorithms.class,
+            description =
+                    "Predict only these of NCCL's algorithms: ring, tree, nvls, nvls_tree, pat or"
+                            + " direct (default: all).")
+    private List<Algorithm> algorithms = new ArrayList<>();
+
+    @Option(
+            names = "--proto",
+            paramLabel = "<names>",
+            split = ",",
+            converter = Protocols.class,
+            description =
+                    "Predict only these of NCCL's protocols: ll, ll128 or simple (default: all).")
+    private List<Protocol> protocols = new ArrayList<>();
+
+    @Option(
+            names = "--no-nvls",
+            description = "Predict without reduction in the NVSwitches, as NCCL_NVLS_ENABLE=0.")
+    private boolean noNvls;
 
     @Option(
             names = "--nvlink-gbps",
@@ -231,6 +260,52 @@ public final class TopoCommand implements Callable<Integer> {
         }
     }
 
+    /** An algorithm, as NCCL or JCCL spells it. */
+    static final class Algorithms implements ITypeConverter<Algorithm> {
+        @Override
+        public Algorithm convert(String value) {
+            String plain = value.replace("_", "").toUpperCase(Locale.ROOT);
+            for (Algorithm a : Algorithm.values()) {
+                if (a.name().replace("_", "").equals(plain)) {
+                    return a;
+                }
+            }
+            throw new TypeConversionException(
+                    "'"
+                            + value
+                            + "' is not an algorithm that is predicted: give ring, tree, nvls,"
+                            + " nvls_tree, pat or direct"
+                            + (plain.startsWith("COLLNET")
+                                    ? "; CollNet depends on the network's switches"
+                                    : ""));
+        }
+    }
+
+    /** A protocol. */
+    static final class Protocols implements ITypeConverter<Protocol> {
+        @Override
+        public Protocol convert(String value) {
+            for (Protocol p : Protocol.values()) {
+                if (p.name().equalsIgnoreCase(value)) {
+                    return p;
+                }
+            }
+            throw new TypeConversionException(
+                    "'" + value + "' is not a protocol: give ll, ll128 or simple");
+        }
+    }
+
+    private Set<Algorithm> algorithms() {
+        Set<Algorithm> all =
+                algorithms.isEmpty()
+                        ? EnumSet.allOf(Algorithm.class)
+                        : EnumSet.copyOf(algorithms);
+        if (noNvls) {
+            all.removeAll(EnumSet.of(Algorithm.NVLS, Algorithm.NVLS_TREE));
+        }
+        return all;
+    }
+
     @Override
     public Integer call() throws IOException {
         if (spec == null) {
@@ -297,6 +372,10 @@ public final class TopoCommand implements Callable<Integer> {
                 throw new ParameterException(line, "--size is 0, expected 1 byte or more");
             }
         }
+        if (algorithms().isEmpty()) {
+            throw new ParameterException(
+                    line, "--no-nvls leaves nothing of --algo " + algorithms + ": leave out one");
+        }
         if (machineOfRack != null && ncclXml == null) {
             throw new ParameterException(
                     line, "--machine is for --nccl-xml, and there is none: give it as well");
@@ -355,6 +434,10 @@ public final class TopoCommand implements Callable<Integer> {
                         sizes.isEmpty() ? LADDER : sizes,
                         !sizes.isEmpty(),
                         nodes,
+                        algorithms(),
+                        protocols.isEmpty()
+                                ? EnumSet.allOf(Protocol.class)
+                                : EnumSet.copyOf(protocols),
                         simulate);
         if (file == null) {
             return Analysis.of(machine, request);
@@ -373,7 +456,7 @@ public final class TopoCommand implements Callable<Integer> {
                             ? Svg.of(f.clusterPlan())
                             : Svg.of(analysis.graph(option), f.plan());
             case "--html" -> {
-                List<List<String>> table = TextReport.predictions(f);
+                List<List<String>> table = PredictionText.predictions(f);
                 yield f.clusterPlan() != null
                         ? Html.of(f.clusterPlan(), table, f.warnings())
                         : Html.of(analysis.graph(option), f.plan(), table, f.warnings());

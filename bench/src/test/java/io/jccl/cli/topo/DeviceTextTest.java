@@ -39,6 +39,7 @@ class DeviceTextTest {
                         null,
                         List.of(),
                         List.of(),
+                        null,
                         List.of(),
                         List.of());
         return TextReport.of(f, false);
