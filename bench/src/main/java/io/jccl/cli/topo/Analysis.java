@@ -5,11 +5,9 @@ import io.jccl.topology.Gpu;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Topology;
 import io.jccl.topology.TopologyFormatException;
-import io.jccl.topology.cost.Algorithm;
 import io.jccl.topology.cost.CostModel;
 import io.jccl.topology.cost.Crossover;
 import io.jccl.topology.cost.Prediction;
-import io.jccl.topology.cost.Protocol;
 import io.jccl.topology.cost.Tuning;
 import io.jccl.topology.nccl.GraphXml;
 import io.jccl.topology.nccl.TopologyXml;
@@ -19,7 +17,6 @@ import io.jccl.topology.plan.ClusterPlan;
 import io.jccl.topology.plan.Plan;
 import io.jccl.topology.plan.Planner;
 import io.jccl.topology.read.Dump;
-import io.jccl.topology.read.Format;
 import io.jccl.topology.read.NvlinkStatus;
 import io.jccl.topology.read.P2pMatrix;
 import io.jccl.topology.read.ReadOptions;
@@ -51,42 +48,6 @@ public final class Analysis {
     /** Simulated size if none was requested. */
     private static final long SIMULATED = 256L << 20;
 
-    /**
-     * The request.
-     *
-     * @param format format of the text
-     * @param lenient whether damaged input is accepted
-     * @param gpuModel model of the GPUs, if given
-     * @param nvlinkGbps GB/s of an NVLink, 0 if not given
-     * @param nicGbps GB/s of a NIC, 0 if not given
-     * @param nvlinkStatus file with the output of nvidia-smi nvlink -s, if given
-     * @param gpus list of GPUs, as typed; null for all
-     * @param operation operation to plan
-     * @param root number of a GPU; null for the first
-     * @param sizes to predict
-     * @param sizesGiven whether the sizes were requested explicitly
-     * @param machines number of machines
-     * @param algorithms algorithms to predict
-     * @param protocols protocols to predict
-     * @param simulate whether to simulate the plan
-     */
-    public record Request(
-            Format format,
-            boolean lenient,
-            @Nullable String gpuModel,
-            double nvlinkGbps,
-            double nicGbps,
-            @Nullable Path nvlinkStatus,
-            @Nullable String gpus,
-            Operation operation,
-            @Nullable Integer root,
-            List<Long> sizes,
-            boolean sizesGiven,
-            int machines,
-            Set<Algorithm> algorithms,
-            Set<Protocol> protocols,
-            boolean simulate) {}
-
     private final Topology topology;
     private final boolean paths;
     private final Request request;
@@ -97,18 +58,25 @@ public final class Analysis {
     private final List<Integer> selected;
     private final int root;
     private final Findings findings;
+    private final @Nullable BestGpus best;
     private @Nullable Plan plan;
     private @Nullable Tuning tuning;
     private @Nullable ClusterPlan clusterPlan;
 
-    private Analysis(Topology topology, @Nullable Dump dump, Request request) {
+    private Analysis(Topology topology, @Nullable Dump dump, Request request) throws IOException {
         this.topology = topology;
         this.request = request;
         NvlinkStatus status = dump instanceof NvlinkStatus s ? s : null;
         // A plan must not be based on bandwidths that the reader only assumes.
         paths = !topology.links().isEmpty() && status == null && !(dump instanceof P2pMatrix);
         topology.warnings().forEach(w -> warnings.add(w.toString()));
-        selected = selected();
+        List<Integer> named = selected();
+        best =
+                request.best() == null
+                        ? null
+                        : BestGpus.of(
+                                graph("--best"), named, request.best(), request.operation());
+        selected = best == null ? named : best.ties().getFirst();
         root = root();
         plan();
         FindingsRows rows = new FindingsRows(topology);
@@ -118,14 +86,15 @@ public final class Analysis {
                         rows.gpus(status),
                         rows.nics(),
                         status == null ? rows.pairs(paths) : List.of(),
-                        request.operation,
-                        request.machines,
+                        request.operation(),
+                        request.machines(),
                         selected,
                         plan,
                         clusterPlan,
                         predictions,
                         crossovers,
                         tuning,
+                        answers(),
                         simulation,
                         List.copyOf(warnings));
     }
@@ -200,23 +169,23 @@ public final class Analysis {
         ReadOptions options =
                 ReadOptions.DEFAULT
                         .withName(name)
-                        .withFormat(request.format)
-                        .withLenient(request.lenient)
-                        .withNvlinkGbps(request.nvlinkGbps)
-                        .withNicGbps(request.nicGbps);
-        if (request.gpuModel != null) {
-            options = options.withGpuModel(request.gpuModel);
+                        .withFormat(request.format())
+                        .withLenient(request.lenient())
+                        .withNvlinkGbps(request.nvlinkGbps())
+                        .withNicGbps(request.nicGbps());
+        if (request.gpuModel() != null) {
+            options = options.withGpuModel(request.gpuModel());
         }
-        if (request.nvlinkStatus == null) {
+        if (request.nvlinkStatus() == null) {
             return options;
         }
-        String text = TopologyText.read("--nvlink-status", request.nvlinkStatus);
+        String text = TopologyText.read("--nvlink-status", request.nvlinkStatus());
         String expected =
                 "--nvlink-status "
-                        + request.nvlinkStatus
+                        + request.nvlinkStatus()
                         + ": expected the output of nvidia-smi nvlink -s";
         try {
-            if (TopologyReader.dump(text, ReadOptions.DEFAULT.withLenient(request.lenient))
+            if (TopologyReader.dump(text, ReadOptions.DEFAULT.withLenient(request.lenient()))
                     instanceof NvlinkStatus status) {
                 return options.withNvlinks(status);
             }
@@ -290,7 +259,7 @@ public final class Analysis {
      * @throws IllegalArgumentException if there is no plan that NCCL could use
      */
     public String graphXml() {
-        if (request.machines > 1) {
+        if (request.machines() > 1) {
             throw new IllegalArgumentException(
                     "--graph-xml writes the plan of one machine: leave out --nodes");
         }
@@ -311,11 +280,11 @@ public final class Analysis {
         for (Gpu gpu : topology.gpus()) {
             places.put(gpu.index(), gpu.id());
         }
-        if (request.gpus == null) {
+        if (request.gpus() == null) {
             return List.copyOf(places.values());
         }
         Set<Integer> chosen = new LinkedHashSet<>();
-        for (String part : request.gpus.split(",", -1)) {
+        for (String part : request.gpus().split(",", -1)) {
             for (int index : indices(part.trim())) {
                 Integer place = places.get(index);
                 if (place == null) {
@@ -356,24 +325,24 @@ public final class Analysis {
 
     /** Rank of the root. */
     private int root() {
-        if (request.root == null) {
+        if (request.root() == null) {
             return 0;
         }
         for (int rank = 0; rank < selected.size(); rank++) {
-            if (topology.gpus().get(selected.get(rank)).index() == request.root) {
+            if (topology.gpus().get(selected.get(rank)).index() == request.root()) {
                 return rank;
             }
         }
         List<Integer> all = selected.stream().map(p -> topology.gpus().get(p).index()).toList();
         throw new IllegalArgumentException(
                 "--root is GPU "
-                        + request.root
+                        + request.root()
                         + ", expected one of those that take part: "
                         + TextLines.ranges(all));
     }
 
     private void plan() {
-        if (selected.size() * (long) request.machines < 2) {
+        if (selected.size() * (long) request.machines() < 2) {
             warnings.add(
                     selected.isEmpty()
                             ? "no plan: there is no GPU"
@@ -388,33 +357,68 @@ public final class Analysis {
             return;
         }
         try {
-            if (request.machines == 1) {
-                plan = Planner.plan(topology, request.operation, selected, root);
-                predict(CostModel.nccl().tune(topology, selected, request.operation));
+            if (request.machines() == 1) {
+                plan = Planner.plan(topology, request.operation(), selected, root);
+                predict(CostModel.nccl().tune(topology, selected, request.operation()));
             } else {
-                Cluster cluster = new Cluster(topology, request.machines);
-                clusterPlan = Planner.plan(cluster, request.operation, selected);
-                predict(CostModel.nccl().tune(cluster, selected, request.operation));
+                Cluster cluster = new Cluster(topology, request.machines());
+                clusterPlan = Planner.plan(cluster, request.operation(), selected);
+                predict(CostModel.nccl().tune(cluster, selected, request.operation()));
             }
         } catch (IllegalArgumentException e) {
             warnings.add((plan == null && clusterPlan == null ? "no plan: " : "") + e.getMessage());
         }
-        if (request.simulate) {
+        if (request.simulate()) {
             play();
         }
     }
 
+    private Answers answers() throws IOException {
+        Verdict verdict = null;
+        if (request.measured() != null) {
+            String name = request.measured().toString();
+            MeasuredLog log =
+                    MeasuredLog.of(name, TopologyText.read("--measured", request.measured()));
+            if (tuning == null) {
+                throw new IllegalArgumentException(
+                        "--measured "
+                                + name
+                                + " has nothing to be compared with: "
+                                + String.join("; ", warnings));
+            }
+            verdict =
+                    Verdict.of(
+                            name,
+                            log,
+                            tuning,
+                            topology,
+                            selected,
+                            request.operation(),
+                            request.machines());
+        }
+        List<EnvAdvice> environment =
+                request.advise()
+                        ? EnvAdvice.of(
+                                topology,
+                                selected,
+                                request.machines(),
+                                tuning,
+                                request.environment())
+                        : null;
+        return new Answers(best, verdict, environment);
+    }
+
     private void predict(Tuning all) {
-        Tuning left = all.only(request.algorithms, request.protocols);
+        Tuning left = all.only(request.algorithms(), request.protocols());
         tuning = left;
-        for (long size : request.sizes) {
+        for (long size : request.sizes()) {
             predictions.add(left.choose(size));
         }
         crossovers.addAll(left.crossovers(CostModel.MIN_BYTES, CostModel.MAX_BYTES));
     }
 
     private void play() {
-        long bytes = request.sizesGiven ? Collections.max(request.sizes) : SIMULATED;
+        long bytes = request.sizesGiven() ? Collections.max(request.sizes()) : SIMULATED;
         long chunk = Math.max(CHUNK, bytes / MOST_CHUNKS);
         Simulation s;
         if (plan != null) {

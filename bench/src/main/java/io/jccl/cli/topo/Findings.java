@@ -24,6 +24,7 @@ import org.jspecify.annotations.Nullable;
  * @param predictions what NCCL chooses for each size
  * @param crossovers sizes from which NCCL chooses another algorithm
  * @param tuning what was predicted with; null if nothing was
+ * @param answers what was asked besides
  * @param simulation lines of a simulation, if requested
  * @param warnings warnings
  */
@@ -40,6 +41,7 @@ public record Findings(
         List<Prediction> predictions,
         List<Crossover> crossovers,
         @Nullable Tuning tuning,
+        Answers answers,
         List<String> simulation,
         List<String> warnings) {
     /**

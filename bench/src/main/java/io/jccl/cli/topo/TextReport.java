@@ -45,11 +45,13 @@ public final class TextReport {
     public static String of(Findings findings, boolean explain) {
         TextReport report = new TextReport(findings);
         DeviceText.write(findings, report.out);
+        AnswersText.best(findings, report.out);
         report.plan();
         if (explain) {
             report.reasons();
         }
         PredictionText.write(findings, report.out);
+        AnswersText.rest(findings, report.out);
         report.simulation();
         return report.out.toString();
     }

@@ -22,7 +22,6 @@ import java.util.ArrayList;
 import java.util.EnumSet;
 import java.util.LinkedHashMap;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.Callable;
@@ -30,13 +29,11 @@ import java.util.function.Function;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine;
 import picocli.CommandLine.Command;
-import picocli.CommandLine.ITypeConverter;
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
 import picocli.CommandLine.ParameterException;
 import picocli.CommandLine.Spec;
-import picocli.CommandLine.TypeConversionException;
 
 /** Shows how the GPUs of a machine are linked, plans collectives and predicts their performance. */
 @Command(
@@ -75,7 +72,7 @@ public final class TopoCommand implements Callable<Integer> {
     @Option(
             names = "--format",
             paramLabel = "<auto|smi|nccl-xml>",
-            converter = Formats.class,
+            converter = TopoValues.Formats.class,
             description = "Format of the file (default: auto, detected from the text).")
     private Format format = Format.AUTO;
 
@@ -93,9 +90,31 @@ public final class TopoCommand implements Callable<Integer> {
     private @Nullable String gpus;
 
     @Option(
+            names = "--best",
+            paramLabel = "<count>",
+            description =
+                    "Choose so many of the GPUs, those that reach the highest bandwidth together,"
+                            + " and report what to put into CUDA_VISIBLE_DEVICES.")
+    private @Nullable Integer best;
+
+    @Option(
+            names = "--measured",
+            paramLabel = "<file>",
+            description =
+                    "What nccl-tests or a benchmark of jccl printed, as text or JSON: compare each"
+                            + " size with the prediction, and list what to check.")
+    private @Nullable Path measured;
+
+    @Option(
+            names = "--env",
+            description =
+                    "Print which NCCL_* variables are worth setting or unsetting here, and why.")
+    private boolean env;
+
+    @Option(
             names = "--op",
             paramLabel = "<operation>",
-            converter = Operations.class,
+            converter = TopoValues.Operations.class,
             description =
                     "all_reduce, all_gather, reduce_scatter, broadcast, reduce, alltoall, gather,"
                             + " scatter or sendrecv (default: all_reduce).")
@@ -128,7 +147,7 @@ public final class TopoCommand implements Callable<Integer> {
             names = "--algo",
             paramLabel = "<names>",
             split = ",",
-            converter = Algorithms.class,
+            converter = TopoValues.Algorithms.class,
             description =
                     "Predict only these of NCCL's algorithms: ring, tree, nvls, nvls_tree, pat or"
                             + " direct (default: all).")
@@ -138,7 +157,7 @@ public final class TopoCommand implements Callable<Integer> {
             names = "--proto",
             paramLabel = "<names>",
             split = ",",
-            converter = Protocols.class,
+            converter = TopoValues.Protocols.class,
             description =
                     "Predict only these of NCCL's protocols: ll, ll128 or simple (default: all).")
     private List<Protocol> protocols = new ArrayList<>();
@@ -233,68 +252,6 @@ public final class TopoCommand implements Callable<Integer> {
         this.machine = machine;
     }
 
-    /** A format of the input. */
-    static final class Formats implements ITypeConverter<Format> {
-        @Override
-        public Format convert(String value) {
-            return switch (value) {
-                case "auto" -> Format.AUTO;
-                case "smi" -> Format.SMI;
-                case "nccl-xml" -> Format.NCCL_XML;
-                default ->
-                        throw new TypeConversionException(
-                                "'" + value + "' is not a format: give auto, smi or nccl-xml");
-            };
-        }
-    }
-
-    /** An operation. */
-    static final class Operations implements ITypeConverter<Operation> {
-        @Override
-        public Operation convert(String value) {
-            try {
-                return Operation.of(value);
-            } catch (IllegalArgumentException e) {
-                throw new TypeConversionException(e.getMessage());
-            }
-        }
-    }
-
-    /** An algorithm, as NCCL or JCCL spells it. */
-    static final class Algorithms implements ITypeConverter<Algorithm> {
-        @Override
-        public Algorithm convert(String value) {
-            String plain = value.replace("_", "").toUpperCase(Locale.ROOT);
-            for (Algorithm a : Algorithm.values()) {
-                if (a.name().replace("_", "").equals(plain)) {
-                    return a;
-                }
-            }
-            throw new TypeConversionException(
-                    "'"
-                            + value
-                            + "' is not an algorithm that is predicted: give ring, tree, nvls,"
-                            + " nvls_tree, pat or direct"
-                            + (plain.startsWith("COLLNET")
-                                    ? "; CollNet depends on the network's switches"
-                                    : ""));
-        }
-    }
-
-    /** A protocol. */
-    static final class Protocols implements ITypeConverter<Protocol> {
-        @Override
-        public Protocol convert(String value) {
-            for (Protocol p : Protocol.values()) {
-                if (p.name().equalsIgnoreCase(value)) {
-                    return p;
-                }
-            }
-            throw new TypeConversionException(
-                    "'" + value + "' is not a protocol: give ll, ll128 or simple");
-        }
-    }
-
     private Set<Algorithm> algorithms() {
         Set<Algorithm> all =
                 algorithms.isEmpty()
@@ -372,6 +329,10 @@ public final class TopoCommand implements Callable<Integer> {
                 throw new ParameterException(line, "--size is 0, expected 1 byte or more");
             }
         }
+        if (best != null && nodes > 1) {
+            throw new ParameterException(
+                    line, "--best chooses GPUs of one machine: leave out --nodes");
+        }
         if (algorithms().isEmpty()) {
             throw new ParameterException(
                     line, "--no-nvls leaves nothing of --algo " + algorithms + ": leave out one");
@@ -420,8 +381,8 @@ public final class TopoCommand implements Callable<Integer> {
     }
 
     private Analysis analyse() throws IOException {
-        Analysis.Request request =
-                new Analysis.Request(
+        Request request =
+                new Request(
                         format,
                         lenient,
                         gpuModel,
@@ -438,6 +399,10 @@ public final class TopoCommand implements Callable<Integer> {
                         protocols.isEmpty()
                                 ? EnumSet.allOf(Protocol.class)
                                 : EnumSet.copyOf(protocols),
+                        best,
+                        measured,
+                        env,
+                        file == null ? System.getenv() : null,
                         simulate);
         if (file == null) {
             return Analysis.of(machine, request);

@@ -40,6 +40,7 @@ class DeviceTextTest {
                         List.of(),
                         List.of(),
                         null,
+                        Answers.NONE,
                         List.of(),
                         List.of());
         return TextReport.of(f, false);
