@@ -158,10 +158,23 @@ public final class Analysis {
             TopologyReader.Reading read = TopologyReader.read(text, options);
             return new Analysis(read.topology(), read.dump(), request);
         } catch (TopologyFormatException e) {
-            String message = name + ": " + e.getMessage();
+            String message = name + ": " + e.getMessage() + lenient(text, options);
             throw new IllegalArgumentException(
                     message.contains("nvidia-smi topo -m >") ? message : message + TopologyText.HOW,
                     e);
+        }
+    }
+
+    /** What --lenient would do for a text that was refused. */
+    private static String lenient(String text, ReadOptions options) {
+        if (options.lenient()) {
+            return "";
+        }
+        try {
+            Topology rest = TopologyReader.topology(text, options.withLenient(true));
+            return "; --lenient reads " + TextLines.count(rest.gpus().size(), "GPU") + " of it";
+        } catch (TopologyFormatException e) {
+            return "; --lenient does not help";
         }
     }
 

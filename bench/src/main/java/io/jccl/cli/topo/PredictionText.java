@@ -5,6 +5,7 @@ import static io.jccl.cli.topo.TextLines.lower;
 import static io.jccl.cli.topo.TextLines.pad;
 import static io.jccl.cli.topo.TextLines.rate;
 
+import io.jccl.topology.Operation;
 import io.jccl.topology.cost.Algorithm;
 import io.jccl.topology.cost.AlgorithmBound;
 import io.jccl.topology.cost.CostModel;
@@ -56,6 +57,19 @@ final class PredictionText {
         List<Crossover> choices = f.crossovers();
         Algorithm large = choices.isEmpty() ? null : choices.getLast().algorithm();
         if (large != null && tuning.bounds().size() > 1) {
+            if (ours()) {
+                out.wrapped(
+                        "Not all are NCCL's: "
+                                + (f.operation() == Operation.ALL_GATHER ? "direct" : "tree")
+                                + " is the plan, which copies from GPU to GPU; for "
+                                + f.operation().command()
+                                + " NCCL has "
+                                + (f.operation() == Operation.ALL_GATHER
+                                        ? "rings and NVLS"
+                                        : "rings")
+                                + " (--algo).");
+                return;
+            }
             boolean widest = tuning.bounds().getFirst().algorithm() == large;
             out.wrapped(
                     "NCCL chooses "
@@ -72,6 +86,20 @@ final class PredictionText {
                             + " and each GPU sends by the NICs nearest to it. CollNet is not"
                             + " predicted: it needs SHARP in the network and NCCL_COLLNET_ENABLE=1.");
         }
+    }
+
+    /** Whether an algorithm is among those predicted that NCCL does not have for the operation. */
+    private boolean ours() {
+        Tuning tuning = f.tuning();
+        Algorithm own =
+                switch (f.operation()) {
+                    case BROADCAST, REDUCE -> Algorithm.TREE;
+                    case ALL_GATHER -> Algorithm.DIRECT;
+                    default -> null;
+                };
+        return own != null
+                && tuning != null
+                && tuning.bounds().stream().anyMatch(b -> b.algorithm() == own);
     }
 
     /** Why a ring or a tree, if NCCL can use both. */
@@ -130,7 +158,7 @@ final class PredictionText {
         }
         out.table(rows, rows.size(), "", 1 << 3 | 1 << 4 | 1 << 5);
         if (f.crossovers().size() > 1) {
-            StringBuilder b = new StringBuilder("  NCCL chooses:");
+            StringBuilder b = new StringBuilder(ours() ? "  Fastest:" : "  NCCL chooses:");
             for (int i = 0; i < f.crossovers().size(); i++) {
                 Crossover c = f.crossovers().get(i);
                 if (b.length() > TextLines.WIDTH - 40 && i < f.crossovers().size() - 1) {
@@ -175,7 +203,7 @@ final class PredictionText {
             return;
         }
         out.line("");
-        out.line("By algorithm, with the protocol that NCCL chooses for it (busbw GB/s)");
+        out.line("By algorithm, with the protocol that is the fastest by NCCL's model (busbw GB/s)");
         List<List<String>> rows = new ArrayList<>();
         List<String> head = new ArrayList<>(List.of("  " + pad("size", 8)));
         tuning.bounds().forEach(b -> head.add(pad(lower(b.algorithm()), 9)));

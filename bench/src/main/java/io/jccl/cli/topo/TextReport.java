@@ -76,6 +76,11 @@ public final class TextReport {
             }
             many(channels, "channel");
             figures(plan.bandwidthGBps(), plan.boundGBps(), plan.bound());
+            if (plan.channels().stream().anyMatch(TextReport::branches)) {
+                out.wrapped(
+                        "NCCL cannot run trees that branch within a machine: it reaches what is"
+                                + " predicted for rings below, and --graph-xml writes these.");
+            }
         } else if (cluster != null) {
             out.line(
                     "Plan for "
@@ -131,6 +136,11 @@ public final class TextReport {
             kinds.add("direct exchange");
         }
         return kinds.isEmpty() ? "nothing to move" : String.join(", ", kinds);
+    }
+
+    private static boolean branches(Channel channel) {
+        return channel instanceof Channel.Tree tree
+                && tree.hops().stream().map(Hop::from).distinct().count() < tree.hops().size();
     }
 
     private String path(Channel channel) {

@@ -8,6 +8,9 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import com.networknt.schema.JsonSchema;
+import com.networknt.schema.JsonSchemaFactory;
+import com.networknt.schema.SpecVersion;
 import io.jccl.cli.Main;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.Nic;
@@ -17,6 +20,7 @@ import io.jccl.topology.Source;
 import io.jccl.topology.Switch;
 import io.jccl.topology.Topology;
 import java.io.IOException;
+import java.io.InputStream;
 import java.io.PrintWriter;
 import java.io.StringWriter;
 import java.nio.file.Files;
@@ -25,6 +29,7 @@ import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.stream.IntStream;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
@@ -68,7 +73,17 @@ class TopoAnswersTest {
         List<String> all = new ArrayList<>(List.of(arguments));
         all.add("--json");
         assertEquals(0, execute(all.toArray(String[]::new)), err::toString);
-        return new ObjectMapper().readTree(out.toString());
+        return validated(out.toString());
+    }
+
+    private static JsonNode validated(String text) throws IOException {
+        try (InputStream in = Files.newInputStream(Path.of("../docs/topo.schema.json"))) {
+            JsonSchema schema =
+                    JsonSchemaFactory.getInstance(SpecVersion.VersionFlag.V202012).getSchema(in);
+            JsonNode document = new ObjectMapper().readTree(text);
+            assertEquals(Set.of(), schema.validate(document), text);
+            return document;
+        }
     }
 
     /** Eight GPUs on NVSwitches, as nvidia-smi prints them. */
@@ -128,6 +143,17 @@ class TopoAnswersTest {
         assertEquals(70, new HashSet<>(best.get("gpus").valueStream().toList()).size());
         assertEquals(0, execute("--file", switched(18).toString(), "--best", "4"));
         assertTrue(out.toString().contains("all 70 subsets of 4 GPUs are equal"), out::toString);
+    }
+
+    @Test
+    void refusalsNameLenient() throws IOException {
+        String dump = Files.readString(DGX1);
+        Path bad = file(dump.replaceFirst("NV2", "N V"));
+        assertEquals(2, execute("--file", bad.toString()));
+        assertTrue(err.toString().contains("--lenient reads 8 GPUs of it"), err::toString);
+        assertEquals(0, execute("--file", bad.toString(), "--lenient"), err::toString);
+        assertEquals(2, execute("--file", file("nothing here").toString()));
+        assertTrue(err.toString().contains("--lenient does not help"), err::toString);
     }
 
     @Test
@@ -274,6 +300,20 @@ class TopoAnswersTest {
     private static List<String> lines(List<EnvAdvice> advice) {
         advice.forEach(a -> assertFalse(a.why().isBlank()));
         return advice.stream().map(EnvAdvice::line).toList();
+    }
+
+    /** What a plan has and NCCL has not is not called NCCL's. */
+    @Test
+    void whoCanRunThePlan() {
+        assertEquals(0, execute("--file", DGX1.toString(), "--gpus", "0-3"), err::toString);
+        assertTrue(out.toString().contains("NCCL cannot run trees that branch"), out::toString);
+        assertTrue(out.toString().contains("NCCL chooses ring for large"), out::toString);
+        assertEquals(0, execute("--file", DGX1.toString()), err::toString);
+        assertFalse(out.toString().contains("cannot run"), out::toString);
+        assertEquals(
+                0, execute("--file", DGX1.toString(), "--gpus", "0-3", "--op", "broadcast"));
+        assertTrue(out.toString().contains("Not all are NCCL's: tree is the plan"), out::toString);
+        assertFalse(out.toString().contains("NCCL chooses"), out::toString);
     }
 
     /** NCCL's own rule: P2P through CPUs for two GPUs on AMD only. */

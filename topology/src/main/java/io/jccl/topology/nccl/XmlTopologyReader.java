@@ -76,7 +76,10 @@ final class XmlTopologyReader {
                     system,
                     "version of <system> is "
                             + XmlTree.quoted(system.get("version"))
-                            + ", expected \"1\", the only one supported");
+                            + ", expected \"1\", the only one supported"
+                            + ("2".equals(system.get("version"))
+                                    ? ": 2 is of RCCL, AMD's NCCL"
+                                    : ""));
         }
         for (Element child : system.children()) {
             if (child.name().equals("cpu")) {

@@ -30,8 +30,12 @@ public final class TopologyReader {
                     new LookAlike(
                             "ROCm System Management|(Weight|Hops|Link Type) between two GPUs"
                                     + "|\\bXGMI\\b",
-                            "rocm-smi or amd-smi of AMD"),
-                    new LookAlike("\\bICN\\d|\\bPPU\\d|ppu-smi", "ppu-smi of Alibaba's PPUs"));
+                            "output of rocm-smi or amd-smi of AMD"),
+                    new LookAlike(
+                            "=== System : maxBw|\\bNCCL (INFO|WARN|TRACE)\\b",
+                            "NCCL's log, whose graphs lack the widths of PCIe links (NCCL writes a"
+                                    + " topology that is read to NCCL_TOPO_DUMP_FILE)"),
+                    new LookAlike("\\bICN\\d|\\bPPU\\d|ppu-smi", "output of ppu-smi of Alibaba's PPUs"));
 
     private static final Pattern ICN = Pattern.compile("ICN\\d+");
 
@@ -209,7 +213,7 @@ public final class TopologyReader {
                     return new TopologyFormatException(
                             line.number(),
                             line.column(line.start()),
-                            "this is output of "
+                            "this is "
                                     + other.tool
                                     + ", which is not read here: expected nvidia-smi topo -m,"
                                     + " -mp, -p2p or nvlink -s, or NCCL's topology XML");
