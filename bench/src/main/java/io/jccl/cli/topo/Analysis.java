@@ -74,8 +74,7 @@ public final class Analysis {
         best =
                 request.best() == null
                         ? null
-                        : BestGpus.of(
-                                graph("--best"), named, request.best(), request.operation());
+                        : BestGpus.of(graph("--best"), named, request.best(), request.operation());
         selected = best == null ? named : best.ties().getFirst();
         root = root();
         plan();
@@ -257,9 +256,7 @@ public final class Analysis {
         Topology graph = graph("--nccl-xml");
         GraphXml.checkMachines(graph, graph.gpus().size());
         try {
-            return machine == null
-                    ? TopologyXml.write(graph)
-                    : TopologyXml.write(graph, machine);
+            return machine == null ? TopologyXml.write(graph) : TopologyXml.write(graph, machine);
         } catch (IllegalArgumentException e) {
             throw new IllegalArgumentException("--nccl-xml: " + e.getMessage(), e);
         }

@@ -11,9 +11,7 @@ import org.jspecify.annotations.Nullable;
  * @param environment variables of NCCL; null if not asked for
  */
 record Answers(
-        @Nullable BestGpus best,
-        @Nullable Verdict verdict,
-        @Nullable List<EnvAdvice> environment) {
+        @Nullable BestGpus best, @Nullable Verdict verdict, @Nullable List<EnvAdvice> environment) {
     /** Nothing was asked. */
     static final Answers NONE = new Answers(null, null, null);
 }

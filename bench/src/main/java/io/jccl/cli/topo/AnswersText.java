@@ -61,7 +61,8 @@ final class AnswersText {
         for (List<Integer> tie : all ? best.ties().subList(0, 1) : best.ties()) {
             out.line(
                     "  export CUDA_VISIBLE_DEVICES="
-                            + String.join(",", indices(tie).stream().map(String::valueOf).toList()));
+                            + String.join(
+                                    ",", indices(tie).stream().map(String::valueOf).toList()));
         }
         if (all) {
             out.line("  all " + best.tried() + " subsets of " + size + " GPUs are equal");

@@ -159,7 +159,10 @@ final class DeviceText {
     private static String which(List<Findings.Pair> pairs) {
         StringBuilder b = new StringBuilder();
         for (Findings.Pair p : pairs) {
-            b.append(b.isEmpty() ? "" : " ").append(number(p.a())).append('-').append(number(p.b()));
+            b.append(b.isEmpty() ? "" : " ")
+                    .append(number(p.a()))
+                    .append('-')
+                    .append(number(p.b()));
             if (b.length() > TextLines.WIDTH) {
                 break;
             }

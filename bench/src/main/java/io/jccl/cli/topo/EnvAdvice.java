@@ -77,7 +77,8 @@ record EnvAdvice(String line, String why) {
             if (environment == null ? concerns : value != null) {
                 all.add(
                         new EnvAdvice(
-                                "unset " + name, (value == null ? "" : "is " + value + ": ") + why));
+                                "unset " + name,
+                                (value == null ? "" : "is " + value + ": ") + why));
             }
         });
         return all;

@@ -43,7 +43,8 @@ final class PredictionText {
 
     private void algorithms(Tuning tuning) {
         out.line("");
-        out.line("Algorithms (bus bandwidth for very large sizes; predicted, and at most possible)");
+        out.line(
+                "Algorithms (bus bandwidth for very large sizes; predicted, and at most possible)");
         List<List<String>> rows = new ArrayList<>();
         for (AlgorithmBound b : tuning.bounds()) {
             rows.add(
@@ -149,7 +150,10 @@ final class PredictionText {
             return;
         }
         out.line("");
-        out.line("Prediction for " + f.operation().command() + " (by NCCL's constants; not measured)");
+        out.line(
+                "Prediction for "
+                        + f.operation().command()
+                        + " (by NCCL's constants; not measured)");
         List<List<String>> rows = new ArrayList<>();
         for (List<String> row : predictions(f)) {
             List<String> indented = new ArrayList<>(row);
@@ -203,7 +207,8 @@ final class PredictionText {
             return;
         }
         out.line("");
-        out.line("By algorithm, with the protocol that is the fastest by NCCL's model (busbw GB/s)");
+        out.line(
+                "By algorithm, with the protocol that is the fastest by NCCL's model (busbw GB/s)");
         List<List<String>> rows = new ArrayList<>();
         List<String> head = new ArrayList<>(List.of("  " + pad("size", 8)));
         tuning.bounds().forEach(b -> head.add(pad(lower(b.algorithm()), 9)));

@@ -18,7 +18,6 @@ import io.jccl.topology.plan.Hop;
 import io.jccl.topology.plan.Plan;
 import java.util.ArrayList;
 import java.util.List;
-import org.jspecify.annotations.Nullable;
 
 /** The findings as text. */
 public final class TextReport {

@@ -254,9 +254,7 @@ public final class TopoCommand implements Callable<Integer> {
 
     private Set<Algorithm> algorithms() {
         Set<Algorithm> all =
-                algorithms.isEmpty()
-                        ? EnumSet.allOf(Algorithm.class)
-                        : EnumSet.copyOf(algorithms);
+                algorithms.isEmpty() ? EnumSet.allOf(Algorithm.class) : EnumSet.copyOf(algorithms);
         if (noNvls) {
             all.removeAll(EnumSet.of(Algorithm.NVLS, Algorithm.NVLS_TREE));
         }

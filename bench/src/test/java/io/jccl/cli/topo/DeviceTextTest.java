@@ -12,16 +12,14 @@ import org.junit.jupiter.api.Test;
 
 class DeviceTextTest {
     private static Findings.GpuRow gpu(int i) {
-        return new Findings.GpuRow(
-                i, "GPU" + i, null, null, null, null, null, null, null, null);
+        return new Findings.GpuRow(i, "GPU" + i, null, null, null, null, null, null, null, null);
     }
 
     private static Findings.Pair pair(int gpu, String to, boolean toNic, String code) {
         return new Findings.Pair("GPU" + gpu, to, toNic, code, "pcie", 1, 12.0);
     }
 
-    private static String text(
-            int gpus, List<Findings.NicRow> nics, List<Findings.Pair> pairs) {
+    private static String text(int gpus, List<Findings.NicRow> nics, List<Findings.Pair> pairs) {
         List<Findings.GpuRow> rows = new ArrayList<>();
         for (int i = 0; i < gpus; i++) {
             rows.add(gpu(i));

@@ -128,11 +128,12 @@ class TopoAnswersTest {
         }
         // Only from those named.
         JsonNode few = json("--file", DGX1.toString(), "--gpus", "1-6", "--best", "2").get("best");
-        few.get("gpus").forEach(pair -> {
-            int a = pair.get(0).asInt();
-            int b = pair.get(1).asInt();
-            assertTrue(a >= 1 && b <= 6, pair::toString);
-        });
+        few.get("gpus")
+                .forEach(pair -> {
+                    int a = pair.get(0).asInt();
+                    int b = pair.get(1).asInt();
+                    assertTrue(a >= 1 && b <= 6, pair::toString);
+                });
         assertEquals(15, few.get("subsets").asInt());
     }
 
@@ -177,7 +178,9 @@ class TopoAnswersTest {
         assertTrue(String.valueOf(e.getMessage()).contains("184756 subsets"), e.getMessage());
     }
 
-    /** As nccl-tests prints it, with a launcher's prefix, and with the columns of newer versions. */
+    /**
+     * As nccl-tests prints it, with a launcher's prefix, and with the columns of newer versions.
+     */
     @ParameterizedTest
     @ValueSource(strings = {"", "0: ", " 3: ", "[1,0]<stdout>:", "pod-0 nccl "})
     void aHealthyMachineIsAsExpected(String prefix) throws IOException {
@@ -264,10 +267,22 @@ class TopoAnswersTest {
         String box = switched(12).toString();
         refused("no measurement", "--file", box, "--measured", file("hello\n").toString());
         refused("is not JSON", "--file", box, "--measured", file("{hello").toString());
-        refused("give --op all_reduce", "--file", box, "--op", "broadcast", "--measured",
+        refused(
+                "give --op all_reduce",
+                "--file",
+                box,
+                "--op",
+                "broadcast",
+                "--measured",
                 file(RANKS + A100).toString());
-        refused("is of 8 ranks, and the prediction of 4", "--file", box, "--gpus", "0-3",
-                "--measured", file(RANKS + A100).toString());
+        refused(
+                "is of 8 ranks, and the prediction of 4",
+                "--file",
+                box,
+                "--gpus",
+                "0-3",
+                "--measured",
+                file(RANKS + A100).toString());
         refused("there is no such file", "--file", box, "--measured", folder + "/none");
     }
 
@@ -310,8 +325,7 @@ class TopoAnswersTest {
         assertTrue(out.toString().contains("NCCL chooses ring for large"), out::toString);
         assertEquals(0, execute("--file", DGX1.toString()), err::toString);
         assertFalse(out.toString().contains("cannot run"), out::toString);
-        assertEquals(
-                0, execute("--file", DGX1.toString(), "--gpus", "0-3", "--op", "broadcast"));
+        assertEquals(0, execute("--file", DGX1.toString(), "--gpus", "0-3", "--op", "broadcast"));
         assertTrue(out.toString().contains("Not all are NCCL's: tree is the plan"), out::toString);
         assertFalse(out.toString().contains("NCCL chooses"), out::toString);
     }
@@ -324,10 +338,8 @@ class TopoAnswersTest {
         List<Integer> two = List.of(0, 1);
         List<Integer> four = List.of(0, 1, 2, 3);
         assertEquals(
-                List.of(p2p),
-                lines(EnvAdvice.of(pcie(2, "GenuineIntel"), two, 1, null, none)));
-        assertEquals(
-                List.of(), lines(EnvAdvice.of(pcie(2, "AuthenticAMD"), two, 1, null, none)));
+                List.of(p2p), lines(EnvAdvice.of(pcie(2, "GenuineIntel"), two, 1, null, none)));
+        assertEquals(List.of(), lines(EnvAdvice.of(pcie(2, "AuthenticAMD"), two, 1, null, none)));
         assertEquals(
                 List.of(p2p), lines(EnvAdvice.of(pcie(4, "AuthenticAMD"), four, 1, null, none)));
         // Over machines: only the NIC that is near.
@@ -340,8 +352,7 @@ class TopoAnswersTest {
     void whatToUnset() throws IOException {
         Map<String, String> set =
                 Map.of("NCCL_P2P_DISABLE", "1", "NCCL_ALGO", "Tree", "NCCL_DEBUG", "INFO");
-        List<EnvAdvice> advice =
-                EnvAdvice.of(pcie(2, "AuthenticAMD"), List.of(0, 1), 1, null, set);
+        List<EnvAdvice> advice = EnvAdvice.of(pcie(2, "AuthenticAMD"), List.of(0, 1), 1, null, set);
         assertEquals(List.of("unset NCCL_ALGO", "unset NCCL_P2P_DISABLE"), lines(advice));
         assertTrue(advice.getFirst().why().startsWith("is Tree: "), advice::toString);
         // Of a machine elsewhere nothing is known of its environment.

@@ -441,10 +441,11 @@ class TopoCommandTest {
         assertTrue(nvls > json(hgx).at("/plan/boundGBps").asDouble(), algorithms::toString);
         JsonNode ring = json(hgx, "--algo", "Ring", "--proto", "Simple");
         assertEquals(1, ring.at("/plan/algorithms").size());
-        ring.at("/plan/predictions").forEach(p -> {
-            assertEquals("ring", p.get("algorithm").asText());
-            assertEquals("simple", p.get("protocol").asText());
-        });
+        ring.at("/plan/predictions")
+                .forEach(p -> {
+                    assertEquals("ring", p.get("algorithm").asText());
+                    assertEquals("simple", p.get("protocol").asText());
+                });
         json(hgx, "--no-nvls")
                 .at("/plan/predictions")
                 .forEach(p -> assertNotEquals("nvls", p.get("algorithm").asText()));

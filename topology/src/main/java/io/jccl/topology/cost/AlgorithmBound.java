@@ -10,8 +10,7 @@ import java.util.Objects;
  * @param boundGBps the most that the links allow this algorithm, GB/s
  * @param why what sets that bound
  */
-public record AlgorithmBound(
-        Algorithm algorithm, double busbwGBps, double boundGBps, String why) {
+public record AlgorithmBound(Algorithm algorithm, double busbwGBps, double boundGBps, String why) {
     /** Checks that no argument is null. */
     public AlgorithmBound {
         Objects.requireNonNull(algorithm, "algorithm");

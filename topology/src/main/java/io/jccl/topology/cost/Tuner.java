@@ -135,8 +135,7 @@ final class Tuner {
         add(a, protocol, latency, busbw, Start.launch(p));
     }
 
-    private void add(
-            Algorithm a, Protocol protocol, double latency, double busbw, Start start) {
+    private void add(Algorithm a, Protocol protocol, double latency, double busbw, Start start) {
         if (busbw > 0) {
             Tuning.Way way = new Tuning.Way(a, protocol, latency, busbw / op.busFactor(ranks));
             ways.add(new Tuning.Timed(way, start));
@@ -381,8 +380,7 @@ final class Tuner {
 
     /** NVLS's start: the first round of chunks. */
     private Start rounds(int generation, double heads, double busbw) {
-        return Start.rounds(
-                p, busbw / op.busFactor(ranks), p.nvlsChannels[generation] * heads);
+        return Start.rounds(p, busbw / op.busFactor(ranks), p.nvlsChannels[generation] * heads);
     }
 
     private void pat(double planned) {

@@ -229,8 +229,7 @@ public final class PciTree {
                 Cpu y = cpus.get(j);
                 if (x.host == y.host) {
                     Cpu slow = smp(x) <= smp(y) ? x : y;
-                    Source source =
-                            slow.processor == null ? Source.DEFAULT : Source.NCCL_MODEL;
+                    Source source = slow.processor == null ? Source.DEFAULT : Source.NCCL_MODEL;
                     b.link(x.id, y.id, LinkKind.SMP, 1, smp(slow), source);
                 }
             }

@@ -154,8 +154,7 @@ public final class GraphXml {
      * @throws IllegalArgumentException if there are more on NVSwitches than a machine has
      */
     public static void checkMachines(Topology t, int gpus) {
-        boolean switches =
-                t.switches().stream().anyMatch(sw -> sw.kind() == Switch.Kind.NVSWITCH);
+        boolean switches = t.switches().stream().anyMatch(sw -> sw.kind() == Switch.Kind.NVSWITCH);
         if (t.machines().isEmpty() && switches && gpus > MOST_OF_A_MACHINE) {
             throw new IllegalArgumentException(
                     t.name()

@@ -38,8 +38,10 @@ final class XmlTopologyReader {
     private final XmlTree in;
     private final PciTree tree = new PciTree();
     private final XmlLinks links;
+
     /** Index of each machine by its {@code host_hash}, in the order of the file. */
     private final Map<String, Integer> hosts = new LinkedHashMap<>();
+
     private final Set<String> busIds = new HashSet<>();
     private final Map<Item, Cpu> homes = new HashMap<>();
     private final Map<Item, Integer> devs = new HashMap<>();

@@ -255,8 +255,7 @@ final class XmlTopologyWriter {
         return numbers;
     }
 
-    private void cpu(
-            int number, @Nullable Switch numa, @Nullable String hash, List<Integer> tops) {
+    private void cpu(int number, @Nullable Switch numa, @Nullable String hash, List<Integer> tops) {
         double smp = LinkModel.DEFAULT_SMP;
         String name = null;
         if (numa != null) {

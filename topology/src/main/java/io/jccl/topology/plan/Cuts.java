@@ -73,10 +73,7 @@ final class Cuts {
                 leafGbps[leaves++] = link.gbps();
             }
         }
-        pairs =
-                IntStream.range(0, n * n)
-                        .filter(at -> at / n < at % n && direct[at] > 0)
-                        .toArray();
+        pairs = IntStream.range(0, n * n).filter(at -> at / n < at % n && direct[at] > 0).toArray();
         if (graph.switched()) {
             hubForest();
         }

@@ -35,7 +35,8 @@ public final class TopologyReader {
                             "=== System : maxBw|\\bNCCL (INFO|WARN|TRACE)\\b",
                             "NCCL's log, whose graphs lack the widths of PCIe links (NCCL writes a"
                                     + " topology that is read to NCCL_TOPO_DUMP_FILE)"),
-                    new LookAlike("\\bICN\\d|\\bPPU\\d|ppu-smi", "output of ppu-smi of Alibaba's PPUs"));
+                    new LookAlike(
+                            "\\bICN\\d|\\bPPU\\d|ppu-smi", "output of ppu-smi of Alibaba's PPUs"));
 
     private static final Pattern ICN = Pattern.compile("ICN\\d+");
 

@@ -17,8 +17,8 @@ import org.junit.jupiter.api.Test;
 class MiddleSizesTest {
     /** Microseconds from 128 KiB on, each for twice the size of the one before. */
     private static final double[] MEASURED = {
-        41.19, 47.53, 60.32, 74.78, 93.48, 112.0, 162.0, 226.0, 374.3, 584.5, 1162.2, 2112.2, 4200.3,
-        8159.5, 16215, 32070, 63896
+        41.19, 47.53, 60.32, 74.78, 93.48, 112.0, 162.0, 226.0, 374.3, 584.5, 1162.2, 2112.2,
+        4200.3, 8159.5, 16215, 32070, 63896
     };
 
     private static final Tuning A100 =

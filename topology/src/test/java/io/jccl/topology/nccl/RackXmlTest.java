@@ -183,8 +183,7 @@ class RackXmlTest {
 
     @Test
     void hashesThatNcclWouldNotTellApartAreReplaced() {
-        String xml =
-                "<system version=\"1\">" + tray("node-a") + tray("node-b") + "</system>";
+        String xml = "<system version=\"1\">" + tray("node-a") + tray("node-b") + "</system>";
         Topology t = TopologyXml.read(xml, false, "rack");
         assertEquals(List.of("node-a", "node-b"), t.machines());
         NcclSystem system = new NcclSystem(TopologyXml.write(t));

@@ -443,7 +443,7 @@ class TopologyXmlTest {
                 "dev=\"1\"|dev=\"0\"|12|dev 0 appears at two <gpu>",
                 "dev=\"1\"|dev=\"one\"|7|dev of <gpu> is \"one\", expected a number",
                 "target=\"0000:16:00.0\"|target=\"0000:ff:00.0\"|13|no GPU of this file",
-                        "count=\"4\" tclass=\"0x030200\"|count=\"3\" tclass=\"0x030200\"|12|NVLinks to",
+                "count=\"4\" tclass=\"0x030200\"|count=\"3\" tclass=\"0x030200\"|12|NVLinks to",
                 "count=\"4\" tclass=\"0x030200\"|tclass=\"0x030200\"|8|has no count",
                 "count=\"4\" tclass=\"0x030200\"|count=\"0\" tclass=\"0x030200\"|8|number of 1 to"
                         + " 999",
@@ -628,13 +628,12 @@ class TopologyXmlTest {
     void anNvlinkFromAGpuToItselfIsIgnored() {
         Topology t = read(onlySelf());
         assertEquals(0, t.links().stream().filter(l -> l.kind() == LinkKind.NVLINK).count());
-        assertTrue(t.warnings().toString().contains("to itself is ignored"),
-                t.warnings().toString());
+        assertTrue(
+                t.warnings().toString().contains("to itself is ignored"), t.warnings().toString());
     }
 
     private static String onlySelf() {
-        return SMALL.replace(
-                        "<nvlink target=\"0000:17:00.0\"", "<nvlink target=\"0000:16:00.0\"")
+        return SMALL.replace("<nvlink target=\"0000:17:00.0\"", "<nvlink target=\"0000:16:00.0\"")
                 .replaceFirst(
                         "(dev=\"0\" sm=\"80\" rank=\"0\" gdr=\"1\">\\s*<nvlink target=\")0000:16",
                         "$10000:17");
@@ -645,7 +644,10 @@ class TopologyXmlTest {
         TopologyFormatException e =
                 assertThrows(
                         TopologyFormatException.class,
-                        () -> read(SMALL.replace("<system version=\"1\"", "<system version=\"2\"")));
+                        () ->
+                                read(
+                                        SMALL.replace(
+                                                "<system version=\"1\"", "<system version=\"2\"")));
         assertTrue(String.valueOf(e.getMessage()).contains("RCCL"), e.getMessage());
     }
 

@@ -66,8 +66,7 @@ class LabelsTest {
     void errorsHaveTheirPlace() {
         TopologyFormatException plain =
                 assertThrows(
-                        TopologyFormatException.class,
-                        () -> read(DUMP.replace("SYS\t4-7", "4-7")));
+                        TopologyFormatException.class, () -> read(DUMP.replace("SYS\t4-7", "4-7")));
         TopologyFormatException labelled =
                 assertThrows(
                         TopologyFormatException.class,
@@ -84,8 +83,7 @@ class LabelsTest {
                 "=== System : maxBw 240.0 totalBw 240.0 ===\nCPU/0 (1/2/-1)\n"
             })
     void ncclsLogIsRefusedByName(String log) {
-        TopologyFormatException e =
-                assertThrows(TopologyFormatException.class, () -> read(log));
+        TopologyFormatException e = assertThrows(TopologyFormatException.class, () -> read(log));
         assertTrue(String.valueOf(e.getMessage()).contains("NCCL's log"), e.getMessage());
         assertTrue(String.valueOf(e.getMessage()).contains("NCCL_TOPO_DUMP_FILE"), e.getMessage());
     }
