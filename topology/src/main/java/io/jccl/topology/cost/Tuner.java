@@ -15,6 +15,9 @@ import java.util.Locale;
 
 /** Computes a {@link Tuning}: plans, and latency and bandwidth by NCCL's model. */
 final class Tuner {
+    /** More GPUs on NVSwitches are a rack: one published figure. */
+    private static final int MOST_OF_A_MACHINE = 16;
+
     private final Parameters p;
     private final Topology t;
     private final List<Integer> gpus;
@@ -104,12 +107,14 @@ final class Tuner {
     }
 
     private Parameters.Spread spread() {
-        if (machines > 1) {
+        boolean switched = switched() > 0;
+        if (machines > 1 || (switched && local > MOST_OF_A_MACHINE)) {
             return Parameters.Spread.NET;
         }
-        return switched() > 0
-                ? Parameters.Spread.SWITCH
-                : nvlink ? Parameters.Spread.NVLINK : Parameters.Spread.PCIE;
+        if (switched) {
+            return Parameters.Spread.SWITCH;
+        }
+        return nvlink ? Parameters.Spread.NVLINK : Parameters.Spread.PCIE;
     }
 
     /** Bus bandwidth of a plan; 0 if there is none. */
