@@ -36,7 +36,7 @@ record Start(Parameters p, double fillUs, double halfBytes, double gbps, double 
             while (at < p.nvlsRounds.length && bytes < p.nvlsRounds[at] * units * chunk(at)) {
                 at++;
             }
-            us += Math.min(bytes, units * chunk(at)) / (1000 * gbps);
+            us += Math.min((double) bytes, units * chunk(at)) / (1000 * gbps);
         }
         return us;
     }
