@@ -99,11 +99,25 @@ public final class LinkModel {
             case "arm64", "aarch64" -> 6;
             default ->
                     switch (vendor) {
-                        case "AuthenticAMD" -> 16;
+                        case "AuthenticAMD" -> amd(family);
                         case "Shanghai", "CentaurHauls" -> family == 7 && model == 0x5b ? 9 : 6;
                         case "GenuineIntel" -> intel(family, model);
                         default -> DEFAULT_SMP;
                     };
+        };
+    }
+
+    /**
+     * NCCL 2.31 (src/graph/topo.h, {@code AMD_ZEN12_BW} and the next two lines); earlier ones plan
+     * with 16 for all.
+     */
+    private static double amd(int family) {
+        return switch (family) {
+            // Up to 2.30 NCCL adds 16 times the extended family to the family (xml.cc, 555), so its
+            // files have 143, 175 and 191 where the CPU has 23, 25 and 26.
+            case 25, 175 -> 24; // Zen 3 and 4
+            case 26, 191 -> 32; // Zen 5
+            default -> 16;
         };
     }
 

@@ -1,13 +1,11 @@
 package io.jccl.topology;
 
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
-import java.util.PriorityQueue;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -34,8 +32,18 @@ public final class Topology {
     /** Links at each node. */
     private final List<List<Link>> incident;
 
-    /** Routes from a node to all others, computed on first use. A race only computes them twice. */
-    private final @Nullable Route[] @Nullable [] routes;
+    private final Routes routes;
+
+    /** By GPU: its number in its machine, where that is not {@link Gpu#index()}. */
+    private final Map<Integer, Integer> devices;
+
+    /** By NUMA node. */
+    private final Map<Integer, Processor> processors;
+
+    private final List<String> machines;
+
+    /** By node, where it is not the first machine. */
+    private final Map<Integer, Integer> homes;
 
     private Topology(Builder b) {
         name = b.name;
@@ -70,7 +78,11 @@ public final class Topology {
         }
         at.replaceAll(Collections::unmodifiableList);
         incident = at;
-        routes = new Route[nodes.size()][];
+        routes = new Routes(this);
+        devices = Map.copyOf(b.devices);
+        processors = Map.copyOf(b.processors);
+        machines = List.copyOf(b.machines);
+        homes = Map.copyOf(b.homes);
     }
 
     /**
@@ -147,6 +159,48 @@ public final class Topology {
     }
 
     /**
+     * The machines whose parts this is, by the ids that the source gives them: NCCL's {@code
+     * host_hash}.
+     *
+     * @return the ids, in the order of their first CPU; none if the source does not mention
+     *     machines, so that one or many may be meant
+     */
+    public List<String> machines() {
+        return machines;
+    }
+
+    /**
+     * The machine that a node belongs to.
+     *
+     * @param node id of a GPU, NIC, PCIe switch, host bridge or NUMA node
+     * @return index in {@link #machines()}; 0 if there are none
+     */
+    public int machine(int node) {
+        return homes.getOrDefault(node, 0);
+    }
+
+    /**
+     * The number that nvidia-smi gives a GPU in its own machine.
+     *
+     * @param gpu id of a GPU
+     * @return {@link Gpu#index()}, unless there are several machines
+     */
+    public int device(int gpu) {
+        Integer device = devices.get(gpu);
+        return device == null ? gpus.get(gpu).index() : device;
+    }
+
+    /**
+     * The CPU of a NUMA node.
+     *
+     * @param numa id of a NUMA node
+     * @return the CPU, or null if the source does not mention it
+     */
+    public @Nullable Processor processor(int numa) {
+        return processors.get(numa);
+    }
+
+    /**
      * Bandwidth of an arc.
      *
      * @param arc see {@link Link}
@@ -168,54 +222,7 @@ public final class Topology {
             return PathCode.SELF;
         }
         PathCode printed = codes.get(key(a, b));
-        return printed != null ? printed : derived(a, b);
-    }
-
-    /** What nvidia-smi would print for the route. */
-    private PathCode derived(int a, int b) {
-        Route route = route(a, b);
-        if (route == null) {
-            return PathCode.of("DIS");
-        }
-        int nvlinks = 0;
-        int switches = 0;
-        int bridges = 0;
-        boolean smp = false;
-        for (int arc : route.arcs()) {
-            Link link = links.get(arc >> 1);
-            if (link.kind() == LinkKind.NVLINK) {
-                nvlinks = nvlinks == 0 ? link.count() : Math.min(nvlinks, link.count());
-            }
-            smp |= link.kind() == LinkKind.SMP;
-        }
-        for (int node : nodesOf(route)) {
-            if (nodes.get(node) instanceof Switch sw) {
-                switches += sw.kind() == Switch.Kind.PCIE_SWITCH ? 1 : 0;
-                bridges += sw.kind() == Switch.Kind.HOST_BRIDGE ? 1 : 0;
-            }
-        }
-        if (nvlinks > 0) {
-            return PathCode.of("NV" + nvlinks);
-        }
-        if (smp) {
-            return PathCode.of("SYS");
-        }
-        if (bridges > 0) {
-            return PathCode.of(bridges > 1 ? "NODE" : "PHB");
-        }
-        return PathCode.of(switches > 1 ? "PXB" : "PIX");
-    }
-
-    /** Ids of the nodes of a route, ends included. */
-    private List<Integer> nodesOf(Route route) {
-        List<Integer> all = new ArrayList<>();
-        int at = route.from();
-        all.add(at);
-        for (int arc : route.arcs()) {
-            at = head(arc);
-            all.add(at);
-        }
-        return all;
+        return printed != null ? printed : routes.code(a, b);
     }
 
     /**
@@ -249,66 +256,7 @@ public final class Topology {
      * @return the route, or null if there is none
      */
     public @Nullable Route route(int from, int to) {
-        @Nullable Route[] row = routes[from];
-        if (row == null) {
-            row = routesFrom(from);
-            routes[from] = row;
-        }
-        return row[to];
-    }
-
-    /** Dijkstra by (bandwidth descending, hops ascending). */
-    private @Nullable Route[] routesFrom(int from) {
-        int n = nodes.size();
-        double[] width = new double[n];
-        int[] hops = new int[n];
-        int[] via = new int[n];
-        boolean[] done = new boolean[n];
-        Arrays.fill(via, -1);
-        Arrays.fill(hops, Integer.MAX_VALUE);
-        width[from] = Double.POSITIVE_INFINITY;
-        hops[from] = 0;
-        record Entry(double width, int hops, int node) {}
-        PriorityQueue<Entry> queue =
-                new PriorityQueue<>((x, y) ->
-                        x.width != y.width
-                                ? Double.compare(y.width, x.width)
-                                : Integer.compare(x.hops, y.hops));
-        queue.add(new Entry(width[from], 0, from));
-        while (!queue.isEmpty()) {
-            int at = queue.remove().node;
-            if (done[at]) {
-                continue;
-            }
-            done[at] = true;
-            if (at != from && !(nodes.get(at) instanceof Switch)) {
-                continue;
-            }
-            for (Link link : incident.get(at)) {
-                int next = link.opposite(at);
-                double w = Math.min(width[at], link.gbps());
-                int h = hops[at] + 1;
-                if (!done[next] && (w > width[next] || (w == width[next] && h < hops[next]))) {
-                    width[next] = w;
-                    hops[next] = h;
-                    via[next] = link.arcFrom(at);
-                    queue.add(new Entry(w, h, next));
-                }
-            }
-        }
-        @Nullable Route[] row = new Route[n];
-        for (int to = 0; to < n; to++) {
-            if (hops[to] == Integer.MAX_VALUE) {
-                continue;
-            }
-            List<Integer> arcs = new ArrayList<>();
-            for (int at = to; at != from; at = tail(via[at])) {
-                arcs.add(via[at]);
-            }
-            Collections.reverse(arcs);
-            row[to] = new Route(from, to, arcs, width[to]);
-        }
-        return row;
+        return routes.get(from, to);
     }
 
     /** Unique for a pair, and such that the hash of the Long differs for most pairs. */
@@ -339,6 +287,10 @@ public final class Topology {
         private final List<Link> links = new ArrayList<>();
         private final List<Warning> warnings = new ArrayList<>();
         private final Map<Long, PathCode> codes = new HashMap<>();
+        private final Map<Integer, Integer> devices = new HashMap<>();
+        private final Map<Integer, Processor> processors = new HashMap<>();
+        private final List<String> machines = new ArrayList<>();
+        private final Map<Integer, Integer> homes = new HashMap<>();
 
         /**
          * Starts with an empty machine.
@@ -446,6 +398,59 @@ public final class Topology {
          */
         public void code(int a, int b, PathCode code) {
             codes.put(key(a, b), code);
+        }
+
+        /**
+         * Adds a machine. A source that has only one need not add it.
+         *
+         * @param id its id in the source
+         * @return its index, for {@link #machine(int, int)}
+         */
+        public int addMachine(String id) {
+            machines.add(Objects.requireNonNull(id, "id"));
+            return machines.size() - 1;
+        }
+
+        /**
+         * Records which machine a node belongs to.
+         *
+         * @param node id of a node
+         * @param machine index of a machine
+         */
+        public void machine(int node, int machine) {
+            homes.put(node, Objects.checkIndex(machine, machines.size()));
+        }
+
+        /**
+         * Records the number of a GPU in its own machine.
+         *
+         * @param gpu id of a GPU
+         * @param device its number, as nvidia-smi prints it there
+         */
+        public void device(int gpu, int device) {
+            devices.put(gpu, device);
+        }
+
+        /**
+         * Records the CPU of a NUMA node.
+         *
+         * @param numa id of a NUMA node
+         * @param processor the CPU
+         */
+        public void processor(int numa, Processor processor) {
+            processors.put(numa, processor);
+        }
+
+        /**
+         * Takes machines, numbers of GPUs in them, and CPUs from a graph with the same nodes.
+         *
+         * @param other the graph
+         */
+        public void machinesOf(Topology other) {
+            machines.addAll(other.machines);
+            homes.putAll(other.homes);
+            devices.putAll(other.devices);
+            processors.putAll(other.processors);
         }
 
         /**

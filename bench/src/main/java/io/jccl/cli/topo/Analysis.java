@@ -10,13 +10,13 @@ import io.jccl.topology.cost.Crossover;
 import io.jccl.topology.cost.Prediction;
 import io.jccl.topology.cost.Tuning;
 import io.jccl.topology.nccl.GraphXml;
+import io.jccl.topology.nccl.TopologyXml;
 import io.jccl.topology.plan.Channel;
 import io.jccl.topology.plan.Cluster;
 import io.jccl.topology.plan.ClusterPlan;
 import io.jccl.topology.plan.Plan;
 import io.jccl.topology.plan.Planner;
 import io.jccl.topology.read.Dump;
-import io.jccl.topology.read.Format;
 import io.jccl.topology.read.NvlinkStatus;
 import io.jccl.topology.read.P2pMatrix;
 import io.jccl.topology.read.ReadOptions;
@@ -48,38 +48,6 @@ public final class Analysis {
     /** Simulated size if none was requested. */
     private static final long SIMULATED = 256L << 20;
 
-    /**
-     * The request.
-     *
-     * @param format format of the text
-     * @param lenient whether damaged input is accepted
-     * @param gpuModel model of the GPUs, if given
-     * @param nvlinkGbps GB/s of an NVLink, 0 if not given
-     * @param nicGbps GB/s of a NIC, 0 if not given
-     * @param nvlinkStatus file with the output of nvidia-smi nvlink -s, if given
-     * @param gpus list of GPUs, as typed; null for all
-     * @param operation operation to plan
-     * @param root number of a GPU; null for the first
-     * @param sizes to predict
-     * @param sizesGiven whether the sizes were requested explicitly
-     * @param machines number of machines
-     * @param simulate whether to simulate the plan
-     */
-    public record Request(
-            Format format,
-            boolean lenient,
-            @Nullable String gpuModel,
-            double nvlinkGbps,
-            double nicGbps,
-            @Nullable Path nvlinkStatus,
-            @Nullable String gpus,
-            Operation operation,
-            @Nullable Integer root,
-            List<Long> sizes,
-            boolean sizesGiven,
-            int machines,
-            boolean simulate) {}
-
     private final Topology topology;
     private final boolean paths;
     private final Request request;
@@ -90,17 +58,24 @@ public final class Analysis {
     private final List<Integer> selected;
     private final int root;
     private final Findings findings;
+    private final @Nullable BestGpus best;
     private @Nullable Plan plan;
+    private @Nullable Tuning tuning;
     private @Nullable ClusterPlan clusterPlan;
 
-    private Analysis(Topology topology, @Nullable Dump dump, Request request) {
+    private Analysis(Topology topology, @Nullable Dump dump, Request request) throws IOException {
         this.topology = topology;
         this.request = request;
         NvlinkStatus status = dump instanceof NvlinkStatus s ? s : null;
         // A plan must not be based on bandwidths that the reader only assumes.
         paths = !topology.links().isEmpty() && status == null && !(dump instanceof P2pMatrix);
         topology.warnings().forEach(w -> warnings.add(w.toString()));
-        selected = selected();
+        List<Integer> named = selected();
+        best =
+                request.best() == null
+                        ? null
+                        : BestGpus.of(graph("--best"), named, request.best(), request.operation());
+        selected = best == null ? named : best.ties().getFirst();
         root = root();
         plan();
         FindingsRows rows = new FindingsRows(topology);
@@ -110,13 +85,15 @@ public final class Analysis {
                         rows.gpus(status),
                         rows.nics(),
                         status == null ? rows.pairs(paths) : List.of(),
-                        request.operation,
-                        request.machines,
+                        request.operation(),
+                        request.machines(),
                         selected,
                         plan,
                         clusterPlan,
                         predictions,
                         crossovers,
+                        tuning,
+                        answers(),
                         simulation,
                         List.copyOf(warnings));
     }
@@ -177,22 +154,26 @@ public final class Analysis {
         }
         ReadOptions options = options(name, request);
         try {
-            Topology topology = TopologyReader.topology(text, options);
-            return new Analysis(topology, table(text, options), request);
+            TopologyReader.Reading read = TopologyReader.read(text, options);
+            return new Analysis(read.topology(), read.dump(), request);
         } catch (TopologyFormatException e) {
-            String message = name + ": " + e.getMessage();
+            String message = name + ": " + e.getMessage() + lenient(text, options);
             throw new IllegalArgumentException(
                     message.contains("nvidia-smi topo -m >") ? message : message + TopologyText.HOW,
                     e);
         }
     }
 
-    /** The matrix in the text; null if the text is XML. */
-    private static @Nullable Dump table(String text, ReadOptions options) {
+    /** What --lenient would do for a text that was refused. */
+    private static String lenient(String text, ReadOptions options) {
+        if (options.lenient()) {
+            return "";
+        }
         try {
-            return TopologyReader.dump(text, options);
+            Topology rest = TopologyReader.topology(text, options.withLenient(true));
+            return "; --lenient reads " + TextLines.count(rest.gpus().size(), "GPU") + " of it";
         } catch (TopologyFormatException e) {
-            return null;
+            return "; --lenient does not help";
         }
     }
 
@@ -200,23 +181,23 @@ public final class Analysis {
         ReadOptions options =
                 ReadOptions.DEFAULT
                         .withName(name)
-                        .withFormat(request.format)
-                        .withLenient(request.lenient)
-                        .withNvlinkGbps(request.nvlinkGbps)
-                        .withNicGbps(request.nicGbps);
-        if (request.gpuModel != null) {
-            options = options.withGpuModel(request.gpuModel);
+                        .withFormat(request.format())
+                        .withLenient(request.lenient())
+                        .withNvlinkGbps(request.nvlinkGbps())
+                        .withNicGbps(request.nicGbps());
+        if (request.gpuModel() != null) {
+            options = options.withGpuModel(request.gpuModel());
         }
-        if (request.nvlinkStatus == null) {
+        if (request.nvlinkStatus() == null) {
             return options;
         }
-        String text = TopologyText.read("--nvlink-status", request.nvlinkStatus);
+        String text = TopologyText.read("--nvlink-status", request.nvlinkStatus());
         String expected =
                 "--nvlink-status "
-                        + request.nvlinkStatus
+                        + request.nvlinkStatus()
                         + ": expected the output of nvidia-smi nvlink -s";
         try {
-            if (TopologyReader.dump(text, ReadOptions.DEFAULT.withLenient(request.lenient))
+            if (TopologyReader.dump(text, ReadOptions.DEFAULT.withLenient(request.lenient()))
                     instanceof NvlinkStatus status) {
                 return options.withNvlinks(status);
             }
@@ -256,13 +237,39 @@ public final class Analysis {
     }
 
     /**
+     * The number of machines whose parts the graph has.
+     *
+     * @return 1 or more
+     */
+    public int machines() {
+        return Math.max(1, topology.machines().size());
+    }
+
+    /**
+     * The graph in NCCL's XML format.
+     *
+     * @param machine which of several machines; null for all
+     * @return XML
+     * @throws IllegalArgumentException if NCCL would not read it, or if there is no such machine
+     */
+    public String topologyXml(@Nullable Integer machine) {
+        Topology graph = graph("--nccl-xml");
+        GraphXml.checkMachines(graph, graph.gpus().size());
+        try {
+            return machine == null ? TopologyXml.write(graph) : TopologyXml.write(graph, machine);
+        } catch (IllegalArgumentException e) {
+            throw new IllegalArgumentException("--nccl-xml: " + e.getMessage(), e);
+        }
+    }
+
+    /**
      * The plan in NCCL's XML format.
      *
      * @return XML
      * @throws IllegalArgumentException if there is no plan that NCCL could use
      */
     public String graphXml() {
-        if (request.machines > 1) {
+        if (request.machines() > 1) {
             throw new IllegalArgumentException(
                     "--graph-xml writes the plan of one machine: leave out --nodes");
         }
@@ -283,11 +290,11 @@ public final class Analysis {
         for (Gpu gpu : topology.gpus()) {
             places.put(gpu.index(), gpu.id());
         }
-        if (request.gpus == null) {
+        if (request.gpus() == null) {
             return List.copyOf(places.values());
         }
         Set<Integer> chosen = new LinkedHashSet<>();
-        for (String part : request.gpus.split(",", -1)) {
+        for (String part : request.gpus().split(",", -1)) {
             for (int index : indices(part.trim())) {
                 Integer place = places.get(index);
                 if (place == null) {
@@ -295,7 +302,7 @@ public final class Analysis {
                             "--gpus names GPU "
                                     + index
                                     + ", expected some of "
-                                    + TextReport.ranges(List.copyOf(places.keySet()))
+                                    + TextLines.ranges(List.copyOf(places.keySet()))
                                     + ", the GPUs of "
                                     + topology.name());
                 }
@@ -328,24 +335,24 @@ public final class Analysis {
 
     /** Rank of the root. */
     private int root() {
-        if (request.root == null) {
+        if (request.root() == null) {
             return 0;
         }
         for (int rank = 0; rank < selected.size(); rank++) {
-            if (topology.gpus().get(selected.get(rank)).index() == request.root) {
+            if (topology.gpus().get(selected.get(rank)).index() == request.root()) {
                 return rank;
             }
         }
         List<Integer> all = selected.stream().map(p -> topology.gpus().get(p).index()).toList();
         throw new IllegalArgumentException(
                 "--root is GPU "
-                        + request.root
+                        + request.root()
                         + ", expected one of those that take part: "
-                        + TextReport.ranges(all));
+                        + TextLines.ranges(all));
     }
 
     private void plan() {
-        if (selected.size() * (long) request.machines < 2) {
+        if (selected.size() * (long) request.machines() < 2) {
             warnings.add(
                     selected.isEmpty()
                             ? "no plan: there is no GPU"
@@ -360,31 +367,68 @@ public final class Analysis {
             return;
         }
         try {
-            if (request.machines == 1) {
-                plan = Planner.plan(topology, request.operation, selected, root);
-                predict(CostModel.nccl().tune(topology, selected, request.operation));
+            if (request.machines() == 1) {
+                plan = Planner.plan(topology, request.operation(), selected, root);
+                predict(CostModel.nccl().tune(topology, selected, request.operation()));
             } else {
-                Cluster cluster = new Cluster(topology, request.machines);
-                clusterPlan = Planner.plan(cluster, request.operation, selected);
-                predict(CostModel.nccl().tune(cluster, selected, request.operation));
+                Cluster cluster = new Cluster(topology, request.machines());
+                clusterPlan = Planner.plan(cluster, request.operation(), selected);
+                predict(CostModel.nccl().tune(cluster, selected, request.operation()));
             }
         } catch (IllegalArgumentException e) {
             warnings.add((plan == null && clusterPlan == null ? "no plan: " : "") + e.getMessage());
         }
-        if (request.simulate) {
+        if (request.simulate()) {
             play();
         }
     }
 
-    private void predict(Tuning tuning) {
-        for (long size : request.sizes) {
-            predictions.add(tuning.choose(size));
+    private Answers answers() throws IOException {
+        Verdict verdict = null;
+        if (request.measured() != null) {
+            String name = request.measured().toString();
+            MeasuredLog log =
+                    MeasuredLog.of(name, TopologyText.read("--measured", request.measured()));
+            if (tuning == null) {
+                throw new IllegalArgumentException(
+                        "--measured "
+                                + name
+                                + " has nothing to be compared with: "
+                                + String.join("; ", warnings));
+            }
+            verdict =
+                    Verdict.of(
+                            name,
+                            log,
+                            tuning,
+                            topology,
+                            selected,
+                            request.operation(),
+                            request.machines());
         }
-        crossovers.addAll(tuning.crossovers(CostModel.MIN_BYTES, CostModel.MAX_BYTES));
+        List<EnvAdvice> environment =
+                request.advise()
+                        ? EnvAdvice.of(
+                                topology,
+                                selected,
+                                request.machines(),
+                                tuning,
+                                request.environment())
+                        : null;
+        return new Answers(best, verdict, environment);
+    }
+
+    private void predict(Tuning all) {
+        Tuning left = all.only(request.algorithms(), request.protocols());
+        tuning = left;
+        for (long size : request.sizes()) {
+            predictions.add(left.choose(size));
+        }
+        crossovers.addAll(left.crossovers(CostModel.MIN_BYTES, CostModel.MAX_BYTES));
     }
 
     private void play() {
-        long bytes = request.sizesGiven ? Collections.max(request.sizes) : SIMULATED;
+        long bytes = request.sizesGiven() ? Collections.max(request.sizes()) : SIMULATED;
         long chunk = Math.max(CHUNK, bytes / MOST_CHUNKS);
         Simulation s;
         if (plan != null) {

@@ -3,6 +3,7 @@ package io.jccl.cli.topo;
 import io.jccl.topology.Operation;
 import io.jccl.topology.cost.Crossover;
 import io.jccl.topology.cost.Prediction;
+import io.jccl.topology.cost.Tuning;
 import io.jccl.topology.plan.ClusterPlan;
 import io.jccl.topology.plan.Plan;
 import java.util.List;
@@ -20,8 +21,10 @@ import org.jspecify.annotations.Nullable;
  * @param selected indices of the participating GPUs, by rank
  * @param plan null if none is possible, or if there are several machines
  * @param clusterPlan null if none is possible, or if there is one machine
- * @param predictions the fastest way for each size
- * @param crossovers sizes from which another algorithm is the fastest
+ * @param predictions what NCCL chooses for each size
+ * @param crossovers sizes from which NCCL chooses another algorithm
+ * @param tuning what was predicted with; null if nothing was
+ * @param answers what was asked besides
  * @param simulation lines of a simulation, if requested
  * @param warnings warnings
  */
@@ -37,6 +40,8 @@ public record Findings(
         @Nullable ClusterPlan clusterPlan,
         List<Prediction> predictions,
         List<Crossover> crossovers,
+        @Nullable Tuning tuning,
+        Answers answers,
         List<String> simulation,
         List<String> warnings) {
     /**

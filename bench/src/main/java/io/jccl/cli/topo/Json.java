@@ -3,7 +3,9 @@ package io.jccl.cli.topo;
 import com.fasterxml.jackson.core.JsonFactory;
 import com.fasterxml.jackson.core.JsonGenerator;
 import com.fasterxml.jackson.core.util.MinimalPrettyPrinter;
+import io.jccl.topology.cost.AlgorithmBound;
 import io.jccl.topology.cost.Prediction;
+import io.jccl.topology.cost.Tuning;
 import io.jccl.topology.plan.Channel;
 import io.jccl.topology.plan.ClusterPlan;
 import io.jccl.topology.plan.Hop;
@@ -158,6 +160,7 @@ public final class Json {
         g.writeEndArray();
         strings("warnings", f.warnings());
         plan();
+        answers();
         g.writeEndObject();
     }
 
@@ -202,10 +205,76 @@ public final class Json {
             g.writeStringField("protocol", lower(p.protocol()));
             g.writeNumberField("timeUs", rounded(p.timeUs()));
             g.writeNumberField("busbwGBps", rounded(p.busbwGBps()));
+            g.writeNumberField("spread", p.spread());
+            g.writeEndObject();
+        }
+        g.writeEndArray();
+        Tuning tuning = f.tuning();
+        g.writeArrayFieldStart("algorithms");
+        for (AlgorithmBound b : tuning == null ? List.<AlgorithmBound>of() : tuning.bounds()) {
+            g.writeStartObject();
+            g.writeStringField("algorithm", lower(b.algorithm()));
+            g.writeNumberField("busbwGBps", rounded(b.busbwGBps()));
+            g.writeNumberField("boundGBps", rounded(b.boundGBps()));
+            g.writeStringField("bound", b.why());
             g.writeEndObject();
         }
         g.writeEndArray();
         g.writeEndObject();
+    }
+
+    /** Only what was asked. */
+    private void answers() throws IOException {
+        BestGpus best = f.answers().best();
+        if (best != null) {
+            g.writeObjectFieldStart("best");
+            g.writeArrayFieldStart("gpus");
+            for (List<Integer> tie : best.ties()) {
+                g.writeStartArray();
+                for (int gpu : tie) {
+                    g.writeNumber(f.index(gpu));
+                }
+                g.writeEndArray();
+            }
+            g.writeEndArray();
+            g.writeNumberField("busbwGBps", rounded(best.gbps()));
+            g.writeNumberField("subsets", best.tried());
+            g.writeNumberField("worstGBps", rounded(best.worstGbps()));
+            g.writeEndObject();
+        }
+        Verdict verdict = f.answers().verdict();
+        if (verdict != null) {
+            g.writeArrayFieldStart("measured");
+            for (Verdict.Size s : verdict.sizes()) {
+                g.writeStartObject();
+                g.writeNumberField("bytes", s.measured().bytes());
+                g.writeNumberField("busbwGBps", s.measured().busbwGBps());
+                g.writeNumberField("predictedGBps", rounded(s.predicted().busbwGBps()));
+                g.writeNumberField("spread", s.predicted().spread());
+                g.writeStringField("verdict", lower(s.is()));
+                g.writeEndObject();
+            }
+            g.writeEndArray();
+            g.writeArrayFieldStart("causes");
+            for (Verdict.Cause c : verdict.causes()) {
+                g.writeStartObject();
+                g.writeStringField("cause", c.what());
+                g.writeStringField("check", c.check());
+                g.writeEndObject();
+            }
+            g.writeEndArray();
+        }
+        List<EnvAdvice> environment = f.answers().environment();
+        if (environment != null) {
+            g.writeArrayFieldStart("environment");
+            for (EnvAdvice a : environment) {
+                g.writeStartObject();
+                g.writeStringField("line", a.line());
+                g.writeStringField("why", a.why());
+                g.writeEndObject();
+            }
+            g.writeEndArray();
+        }
     }
 
     private void channel(Channel channel) throws IOException {

@@ -6,10 +6,11 @@ import io.jccl.cli.shell.Sizes;
 import io.jccl.cli.shell.Version;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Topology;
+import io.jccl.topology.cost.Algorithm;
+import io.jccl.topology.cost.Protocol;
 import io.jccl.topology.draw.Dot;
 import io.jccl.topology.draw.Html;
 import io.jccl.topology.draw.Svg;
-import io.jccl.topology.nccl.TopologyXml;
 import io.jccl.topology.read.Format;
 import io.jccl.topology.read.ReadOptions;
 import io.jccl.topology.read.ThisMachine;
@@ -18,21 +19,21 @@ import java.io.InputStream;
 import java.io.PrintWriter;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.EnumSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.Callable;
 import java.util.function.Function;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine;
 import picocli.CommandLine.Command;
-import picocli.CommandLine.ITypeConverter;
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
 import picocli.CommandLine.ParameterException;
 import picocli.CommandLine.Spec;
-import picocli.CommandLine.TypeConversionException;
 
 /** Shows how the GPUs of a machine are linked, plans collectives and predicts their performance. */
 @Command(
@@ -71,7 +72,7 @@ public final class TopoCommand implements Callable<Integer> {
     @Option(
             names = "--format",
             paramLabel = "<auto|smi|nccl-xml>",
-            converter = Formats.class,
+            converter = TopoValues.Formats.class,
             description = "Format of the file (default: auto, detected from the text).")
     private Format format = Format.AUTO;
 
@@ -89,9 +90,31 @@ public final class TopoCommand implements Callable<Integer> {
     private @Nullable String gpus;
 
     @Option(
+            names = "--best",
+            paramLabel = "<count>",
+            description =
+                    "Choose so many of the GPUs, those that reach the highest bandwidth together,"
+                            + " and report what to put into CUDA_VISIBLE_DEVICES.")
+    private @Nullable Integer best;
+
+    @Option(
+            names = "--measured",
+            paramLabel = "<file>",
+            description =
+                    "What nccl-tests or a benchmark of jccl printed, as text or JSON: compare each"
+                            + " size with the prediction, and list what to check.")
+    private @Nullable Path measured;
+
+    @Option(
+            names = "--env",
+            description =
+                    "Print which NCCL_* variables are worth setting or unsetting here, and why.")
+    private boolean env;
+
+    @Option(
             names = "--op",
             paramLabel = "<operation>",
-            converter = Operations.class,
+            converter = TopoValues.Operations.class,
             description =
                     "all_reduce, all_gather, reduce_scatter, broadcast, reduce, alltoall, gather,"
                             + " scatter or sendrecv (default: all_reduce).")
@@ -119,6 +142,30 @@ public final class TopoCommand implements Callable<Integer> {
             paramLabel = "<count>",
             description = "Number of such machines, connected by their NICs (default: 1).")
     private int nodes = 1;
+
+    @Option(
+            names = "--algo",
+            paramLabel = "<names>",
+            split = ",",
+            converter = TopoValues.Algorithms.class,
+            description =
+                    "Predict only these of NCCL's algorithms: ring, tree, nvls, nvls_tree, pat or"
+                            + " direct (default: all).")
+    private List<Algorithm> algorithms = new ArrayList<>();
+
+    @Option(
+            names = "--proto",
+            paramLabel = "<names>",
+            split = ",",
+            converter = TopoValues.Protocols.class,
+            description =
+                    "Predict only these of NCCL's protocols: ll, ll128 or simple (default: all).")
+    private List<Protocol> protocols = new ArrayList<>();
+
+    @Option(
+            names = "--no-nvls",
+            description = "Predict without reduction in the NVSwitches, as NCCL_NVLS_ENABLE=0.")
+    private boolean noNvls;
 
     @Option(
             names = "--nvlink-gbps",
@@ -169,6 +216,14 @@ public final class TopoCommand implements Callable<Integer> {
     private @Nullable Path ncclXml;
 
     @Option(
+            names = "--machine",
+            paramLabel = "<number>",
+            description =
+                    "With --nccl-xml: write only this machine, from 0 on, of a rack with NVLink"
+                            + " between machines; NCCL_TOPO_FILE takes one (default: all).")
+    private @Nullable Integer machineOfRack;
+
+    @Option(
             names = "--graph-xml",
             paramLabel = "<file>",
             description = "Write the rings as NCCL reads them (NCCL_GRAPH_FILE).")
@@ -197,31 +252,13 @@ public final class TopoCommand implements Callable<Integer> {
         this.machine = machine;
     }
 
-    /** A format of the input. */
-    static final class Formats implements ITypeConverter<Format> {
-        @Override
-        public Format convert(String value) {
-            return switch (value) {
-                case "auto" -> Format.AUTO;
-                case "smi" -> Format.SMI;
-                case "nccl-xml" -> Format.NCCL_XML;
-                default ->
-                        throw new TypeConversionException(
-                                "'" + value + "' is not a format: give auto, smi or nccl-xml");
-            };
+    private Set<Algorithm> algorithms() {
+        Set<Algorithm> all =
+                algorithms.isEmpty() ? EnumSet.allOf(Algorithm.class) : EnumSet.copyOf(algorithms);
+        if (noNvls) {
+            all.removeAll(EnumSet.of(Algorithm.NVLS, Algorithm.NVLS_TREE));
         }
-    }
-
-    /** An operation. */
-    static final class Operations implements ITypeConverter<Operation> {
-        @Override
-        public Operation convert(String value) {
-            try {
-                return Operation.of(value);
-            } catch (IllegalArgumentException e) {
-                throw new TypeConversionException(e.getMessage());
-            }
-        }
+        return all;
     }
 
     @Override
@@ -263,6 +300,16 @@ public final class TopoCommand implements Callable<Integer> {
         out.print(json.isPrinted() ? Json.of(findings) : TextReport.of(findings, explain));
         out.flush();
         PrintWriter err = line.getErr();
+        if (ncclXml != null && machineOfRack == null && analysis.machines() > 1) {
+            err.println(
+                    "warning: "
+                            + ncclXml
+                            + " has "
+                            + analysis.machines()
+                            + " machines, as NCCL writes them to NCCL_TOPO_DUMP_FILE; for"
+                            + " NCCL_TOPO_FILE, which takes one, give --machine 0 to "
+                            + (analysis.machines() - 1));
+        }
         findings.warnings().forEach(w -> err.println("warning: " + Output.oneLine(w)));
         err.flush();
         return 0;
@@ -279,6 +326,18 @@ public final class TopoCommand implements Callable<Integer> {
             if (size < 1) {
                 throw new ParameterException(line, "--size is 0, expected 1 byte or more");
             }
+        }
+        if (best != null && nodes > 1) {
+            throw new ParameterException(
+                    line, "--best chooses GPUs of one machine: leave out --nodes");
+        }
+        if (algorithms().isEmpty()) {
+            throw new ParameterException(
+                    line, "--no-nvls leaves nothing of --algo " + algorithms + ": leave out one");
+        }
+        if (machineOfRack != null && ncclXml == null) {
+            throw new ParameterException(
+                    line, "--machine is for --nccl-xml, and there is none: give it as well");
         }
         if (file == null && (format != Format.AUTO || lenient)) {
             throw new ParameterException(
@@ -320,8 +379,8 @@ public final class TopoCommand implements Callable<Integer> {
     }
 
     private Analysis analyse() throws IOException {
-        Analysis.Request request =
-                new Analysis.Request(
+        Request request =
+                new Request(
                         format,
                         lenient,
                         gpuModel,
@@ -334,6 +393,14 @@ public final class TopoCommand implements Callable<Integer> {
                         sizes.isEmpty() ? LADDER : sizes,
                         !sizes.isEmpty(),
                         nodes,
+                        algorithms(),
+                        protocols.isEmpty()
+                                ? EnumSet.allOf(Protocol.class)
+                                : EnumSet.copyOf(protocols),
+                        best,
+                        measured,
+                        env,
+                        file == null ? System.getenv() : null,
                         simulate);
         if (file == null) {
             return Analysis.of(machine, request);
@@ -343,7 +410,7 @@ public final class TopoCommand implements Callable<Integer> {
                 : Analysis.of(Path.of(file), request);
     }
 
-    private static String text(String option, Analysis analysis) {
+    private String text(String option, Analysis analysis) {
         Findings f = analysis.findings();
         return switch (option) {
             case JsonOption.NAME -> Json.of(f);
@@ -352,7 +419,7 @@ public final class TopoCommand implements Callable<Integer> {
                             ? Svg.of(f.clusterPlan())
                             : Svg.of(analysis.graph(option), f.plan());
             case "--html" -> {
-                List<List<String>> table = TextReport.predictions(f);
+                List<List<String>> table = PredictionText.predictions(f);
                 yield f.clusterPlan() != null
                         ? Html.of(f.clusterPlan(), table, f.warnings())
                         : Html.of(analysis.graph(option), f.plan(), table, f.warnings());
@@ -361,7 +428,7 @@ public final class TopoCommand implements Callable<Integer> {
                     f.clusterPlan() != null
                             ? Dot.of(f.clusterPlan())
                             : Dot.of(analysis.graph(option), f.plan());
-            case "--nccl-xml" -> TopologyXml.write(analysis.graph(option));
+            case "--nccl-xml" -> analysis.topologyXml(machineOfRack);
             case "--graph-xml" -> analysis.graphXml();
             default -> throw new IllegalStateException(option);
         };

@@ -2,6 +2,7 @@ package io.jccl.cli.topo;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.DynamicTest.dynamicTest;
@@ -426,6 +427,37 @@ class TopoCommandTest {
                 .parse(new InputSource(new StringReader(xml)));
     }
 
+    /** The bound of rings is not one of NVLS, and any algorithm can be predicted. */
+    @Test
+    void algorithmsWithTheirBounds() throws IOException {
+        Path hgx = fixture("hgx");
+        JsonNode algorithms = json(hgx).at("/plan/algorithms");
+        assertEquals("nvls", algorithms.at("/0/algorithm").asText());
+        algorithms.forEach(a ->
+                assertTrue(
+                        a.get("busbwGBps").asDouble() <= a.get("boundGBps").asDouble(),
+                        a::toString));
+        double nvls = algorithms.at("/0/busbwGBps").asDouble();
+        assertTrue(nvls > json(hgx).at("/plan/boundGBps").asDouble(), algorithms::toString);
+        JsonNode ring = json(hgx, "--algo", "Ring", "--proto", "Simple");
+        assertEquals(1, ring.at("/plan/algorithms").size());
+        ring.at("/plan/predictions")
+                .forEach(p -> {
+                    assertEquals("ring", p.get("algorithm").asText());
+                    assertEquals("simple", p.get("protocol").asText());
+                });
+        json(hgx, "--no-nvls")
+                .at("/plan/predictions")
+                .forEach(p -> assertNotEquals("nvls", p.get("algorithm").asText()));
+        out.getBuffer().setLength(0);
+        assertEquals(0, execute("--file", hgx.toString()), err::toString);
+        assertTrue(out.toString().contains("possible where GPUs reduce"), out::toString);
+        assertTrue(out.toString().contains("Ring or tree: a ring takes"), out::toString);
+        out.getBuffer().setLength(0);
+        assertEquals(0, execute("--file", hgx.toString(), "--algo", "pat"), err::toString);
+        assertTrue(err.toString().contains("cannot use [PAT]"), err::toString);
+    }
+
     @Test
     void aGraphForNcclHasRingsEvenWhereTreesAreBetter() throws IOException {
         Path xml = folder.resolve("graph.xml");
@@ -492,6 +524,12 @@ class TopoCommandTest {
                 "--file FIXTURES/nvlink-s.txt --nccl-xml FOLDER/x | --nccl-xml needs a graph",
                 "--file FIXTURES/one.txt --graph-xml FOLDER/x | --graph-xml needs a plan",
                 "--file FIXTURES/hgx.txt --nodes 2 --graph-xml FOLDER/x | leave out --nodes",
+                "--file EXAMPLE --machine 0 | --machine is for --nccl-xml",
+                "--file EXAMPLE --nccl-xml FOLDER/x --machine 1 | machine is 1, expected 0 to 0",
+                "--file EXAMPLE --algo bush | 'bush' is not an algorithm",
+                "--file EXAMPLE --algo CollNetDirect | CollNet depends on the network",
+                "--file EXAMPLE --proto ll256 | 'll256' is not a protocol",
+                "--file EXAMPLE --no-nvls --algo nvls,NVLSTree | --no-nvls leaves nothing",
                 "--lenient | give --file",
                 "--format smi | give --file",
                 "--file | Missing required parameter",
@@ -542,7 +580,7 @@ class TopoCommandTest {
     void helpNamesEveryOption() {
         assertEquals(0, execute("--help"));
         for (String option :
-                "file format lenient gpus op root size nodes nvlink-gbps nic-gbps gpu-model nvlink-status json svg html dot nccl-xml graph-xml explain simulate"
+                "file format lenient gpus op root size nodes algo proto no-nvls nvlink-gbps nic-gbps gpu-model nvlink-status json svg html dot nccl-xml machine graph-xml explain simulate"
                         .split(" ", -1)) {
             assertTrue(out.toString().contains("--" + option), option);
         }

@@ -7,7 +7,8 @@ import java.util.List;
 
 /**
  * Predicts times as latency + size / bandwidth for each algorithm and protocol, from NCCL's
- * published constants and the bandwidths of JCCL's plans.
+ * published constants and the bandwidths of JCCL's plans, plus what launching a kernel and filling
+ * its pipeline take. Which algorithm is chosen follows NCCL's own model, which has no such terms.
  *
  * {@snippet class="snippets.Topologies" region="cost"}
  *
@@ -72,7 +73,7 @@ public final class CostModel {
      * @param gpus the participating GPUs, by rank
      * @param op the operation
      * @param bytes size, see {@link Prediction}
-     * @return the predictions, fastest first
+     * @return the predictions, NCCL's choice first
      */
     public List<Prediction> predict(Topology t, List<Integer> gpus, Operation op, long bytes) {
         return tune(t, gpus, op).predict(bytes);
@@ -85,14 +86,14 @@ public final class CostModel {
      * @param gpus the participating GPUs of each machine
      * @param op the operation
      * @param bytes size, see {@link Prediction}
-     * @return the predictions, fastest first
+     * @return the predictions, NCCL's choice first
      */
     public List<Prediction> predict(Cluster c, List<Integer> gpus, Operation op, long bytes) {
         return tune(c, gpus, op).predict(bytes);
     }
 
     /**
-     * The fastest algorithm and protocol.
+     * The algorithm and protocol that NCCL chooses.
      *
      * @param t the machine
      * @param gpus the participating GPUs, by rank
@@ -118,7 +119,7 @@ public final class CostModel {
     }
 
     /**
-     * Sizes at which the fastest choice changes, from {@value #MIN_BYTES} bytes to 16 GiB.
+     * Sizes at which NCCL's choice changes, from {@value #MIN_BYTES} bytes to 16 GiB.
      *
      * @param t the machine
      * @param gpus the participating GPUs, by rank

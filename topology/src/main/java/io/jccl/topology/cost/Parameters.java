@@ -40,6 +40,14 @@ final class Parameters {
         NET
     }
 
+    /** Kinds of machines whose predictions are equally good. */
+    enum Spread {
+        SWITCH,
+        NVLINK,
+        NET,
+        PCIE
+    }
+
     /** Most that LL reaches, and most a channel carries; by generation, and 1, 2, more machines. */
     enum Limit {
         LL("ll.max"),
@@ -75,6 +83,12 @@ final class Parameters {
     final double nvlsRack;
     final double nicShare;
     final double bridgeOverhead;
+    final double launch;
+    final double[][] ringFill;
+    final double[][] spread;
+    final double[] nvlsChannels;
+    final double[] nvlsChunk;
+    final double[] nvlsRounds;
 
     private Parameters(Reader in) {
         int algorithms = Algorithm.values().length;
@@ -114,6 +128,18 @@ final class Parameters {
         nvlsRack = in.number("nvls.rack");
         nicShare = in.number("nic.share");
         bridgeOverhead = in.number("bridge.overhead");
+        launch = in.number("launch");
+        ringFill = new double[protocols][];
+        for (Protocol p : Protocol.values()) {
+            ringFill[p.ordinal()] = in.numbers("ring.fill." + p, 2);
+        }
+        spread = new double[Spread.values().length][];
+        for (Spread s : Spread.values()) {
+            spread[s.ordinal()] = in.numbers("spread." + lower(s), 3);
+        }
+        nvlsChannels = in.numbers("nvls.channels", 2);
+        nvlsChunk = in.numbers("nvls.chunk", 4);
+        nvlsRounds = in.numbers("nvls.rounds", 3);
         in.done();
     }
 

@@ -13,6 +13,8 @@ import java.util.Objects;
  * @param timeUs microseconds
  * @param algbwGBps {@code bytes} over time, GB/s (10^9 bytes)
  * @param busbwGBps that times {@link Operation#busFactor}
+ * @param spread how far a healthy machine's measurement may be from this, as a share of it: 0.15
+ *     for 15 percent more or less; docs/topology-cost.md has what it rests on
  */
 public record Prediction(
         Operation op,
@@ -21,7 +23,8 @@ public record Prediction(
         Protocol protocol,
         double timeUs,
         double algbwGBps,
-        double busbwGBps) {
+        double busbwGBps,
+        double spread) {
     /** Checks that no argument is null. */
     public Prediction {
         Objects.requireNonNull(op, "op");

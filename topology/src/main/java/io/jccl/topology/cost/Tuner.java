@@ -1,29 +1,23 @@
 package io.jccl.topology.cost;
 
 import io.jccl.topology.Link;
-import io.jccl.topology.LinkKind;
-import io.jccl.topology.LinkModel;
-import io.jccl.topology.Nic;
 import io.jccl.topology.Operation;
-import io.jccl.topology.Route;
-import io.jccl.topology.Source;
 import io.jccl.topology.Switch;
 import io.jccl.topology.Topology;
 import io.jccl.topology.cost.Parameters.Generation;
 import io.jccl.topology.cost.Parameters.Limit;
-import io.jccl.topology.plan.Channel;
 import io.jccl.topology.plan.Cluster;
-import io.jccl.topology.plan.Hop;
-import io.jccl.topology.plan.Plan;
 import io.jccl.topology.plan.Planner;
 import java.util.ArrayList;
-import java.util.LinkedHashSet;
+import java.util.Comparator;
 import java.util.List;
-import java.util.Optional;
-import java.util.Set;
+import java.util.Locale;
 
 /** Computes a {@link Tuning}: plans, and latency and bandwidth by NCCL's model. */
 final class Tuner {
+    /** More GPUs on NVSwitches are a rack: one published figure. */
+    private static final int MOST_OF_A_MACHINE = 16;
+
     private final Parameters p;
     private final Topology t;
     private final List<Integer> gpus;
@@ -33,13 +27,17 @@ final class Tuner {
     private final int ranks;
     private final int sm;
     private final Generation generation;
-    private final List<Tuning.Way> ways = new ArrayList<>();
+    private final List<Tuning.Timed> ways = new ArrayList<>();
+    private final List<AlgorithmBound> bounds = new ArrayList<>();
     private boolean nvlink;
+
+    /** What limits the plan that was made last. */
+    private String limitedBy = "";
 
     /** GB/s of the NICs of a machine; infinite for one machine. */
     private final double nics;
 
-    private int nicCount;
+    private final int nicCount;
 
     private Tuner(Parameters p, Topology t, List<Integer> gpus, Operation op, int machines) {
         this.p = p;
@@ -68,7 +66,9 @@ final class Tuner {
         }
         sm = least;
         generation = Generation.of(sm);
-        nics = machines == 1 ? Double.POSITIVE_INFINITY : nics();
+        NearNics near = machines == 1 ? null : NearNics.of(t, this.gpus, p.nicShare);
+        nics = near == null ? Double.POSITIVE_INFINITY : near.gbps();
+        nicCount = near == null ? 0 : near.count();
     }
 
     static Tuning tune(Parameters p, Topology t, List<Integer> gpus, Operation op) {
@@ -80,10 +80,11 @@ final class Tuner {
     }
 
     private Tuning tune() {
-        double rings = local == 1 ? Double.POSITIVE_INFINITY : planned(Planner::rings);
-        double trees = local == 1 ? Double.POSITIVE_INFINITY : planned(Planner::trees);
-        double exchange = local == 1 ? Double.POSITIVE_INFINITY : planned(Planner::exchange);
-        ring(Math.min(rings, nics));
+        double rings = planned(Planner::rings);
+        String limit = limitedBy;
+        double trees = planned(Planner::trees);
+        double exchange = planned(Planner::exchange);
+        ring(rings, limit);
         tree(trees);
         nvls();
         pat(Math.min(rings, nics));
@@ -93,128 +94,41 @@ final class Tuner {
                     "no way to do " + op.command() + " on " + gpus + " of " + t);
         }
         double channels = channels(rings);
+        bounds.sort(Comparator.comparingDouble(AlgorithmBound::busbwGBps).reversed());
         return new Tuning(
                 p,
                 op,
                 ranks,
                 ways,
+                bounds,
+                p.spread[spread().ordinal()],
                 machines > 1 ? 64.0 * channels * ranks : Double.POSITIVE_INFINITY,
                 p.ringPlateau[generation.compareTo(Generation.AMPERE) < 0 ? 0 : 1]);
     }
 
-    private interface Plans {
-        Optional<Plan> of(Topology t, Operation op, List<Integer> gpus, int root);
+    private Parameters.Spread spread() {
+        boolean switched = switched() > 0;
+        if (machines > 1 || (switched && local > MOST_OF_A_MACHINE)) {
+            return Parameters.Spread.NET;
+        }
+        if (switched) {
+            return Parameters.Spread.SWITCH;
+        }
+        return nvlink ? Parameters.Spread.NVLINK : Parameters.Spread.PCIE;
     }
 
     /** Bus bandwidth of a plan; 0 if there is none. */
-    private double planned(Plans plans) {
-        // The traffic inside a machine is the same for all operations of a kind.
-        Plan plan = plans.of(t, op, gpus, 0).orElse(null);
-        if (plan == null) {
+    private double planned(PlannedRate.Plans plans) {
+        if (local == 1) {
+            return Double.POSITIVE_INFINITY;
+        }
+        PlannedRate planned = PlannedRate.of(plans, t, op, gpus, p.bridgeOverhead);
+        if (planned == null) {
             return 0;
         }
-        nvlink = nvlink(plan);
-        return plan.bandwidthGBps() * usable(plan);
-    }
-
-    private boolean nvlink(Plan plan) {
-        for (Channel c : plan.channels()) {
-            for (Hop hop : c.hops()) {
-                for (int arc : hop.route().arcs()) {
-                    if (t.links().get(arc >> 1).kind() != LinkKind.NVLINK) {
-                        return false;
-                    }
-                }
-            }
-        }
-        return true;
-    }
-
-    /**
-     * The share of a plan's rates that remains, since traffic through host bridges takes more of
-     * its links.
-     */
-    private double usable(Plan plan) {
-        double[] load = new double[2 * t.links().size()];
-        for (Channel c : plan.channels()) {
-            for (Hop hop : c.hops()) {
-                double more = bridged(hop) ? p.bridgeOverhead : 1;
-                boolean tree = c instanceof Channel.Tree;
-                for (int arc : hop.route().arcs()) {
-                    boolean pcie = t.links().get(arc >> 1).kind() == LinkKind.PCIE;
-                    double rate = c.gbps() * (pcie ? more : 1);
-                    load[arc] += tree && op == Operation.REDUCE ? 0 : rate;
-                    load[arc ^ 1] += tree && op != Operation.BROADCAST ? rate : 0;
-                }
-            }
-        }
-        double share = 1;
-        for (int arc = 0; arc < load.length; arc++) {
-            share = load[arc] > 0 ? Math.min(share, t.capacity(arc) / load[arc]) : share;
-        }
-        return share;
-    }
-
-    private boolean bridged(Hop hop) {
-        for (int arc : hop.route().arcs()) {
-            if (t.nodes().get(t.head(arc)) instanceof Switch sw
-                    && (sw.kind() == Switch.Kind.HOST_BRIDGE || sw.kind() == Switch.Kind.NUMA)) {
-                return true;
-            }
-        }
-        return false;
-    }
-
-    /** GB/s of the NICs nearest to the GPUs: those that a plan over machines uses. */
-    private double nics() {
-        Set<Integer> near = new LinkedHashSet<>();
-        for (int gpu : gpus) {
-            double width = 0;
-            int hops = Integer.MAX_VALUE;
-            List<Integer> best = new ArrayList<>();
-            for (Nic nic : t.nics()) {
-                Route r = t.route(gpu, nic.id());
-                if (r == null) {
-                    continue;
-                }
-                int h = r.arcs().size();
-                if (h < hops || (h == hops && r.gbps() > width)) {
-                    best.clear();
-                    hops = h;
-                    width = r.gbps();
-                }
-                if (h == hops && r.gbps() == width) {
-                    best.add(nic.id());
-                }
-            }
-            near.addAll(best);
-        }
-        double sum = 0;
-        for (int id : near) {
-            sum += rate((Nic) t.nodes().get(id));
-        }
-        nicCount = near.size();
-        if (sum == 0) {
-            throw new IllegalArgumentException(
-                    "no GPU reaches a NIC of "
-                            + t.name()
-                            + ": a prediction for several machines needs one");
-        }
-        return sum;
-    }
-
-    /** The rate of a NIC: NCCL's planning figure as it is, or the line rate less its overhead. */
-    private double rate(Nic nic) {
-        if (nic.gbps() == 0) {
-            return LinkModel.DEFAULT_NIC; // as the planner takes it
-        }
-        for (Link link : t.links(nic.id())) {
-            if (link.kind() == LinkKind.NETWORK
-                    && (link.source() == Source.DEFAULT || link.source() == Source.NCCL_MODEL)) {
-                return nic.gbps();
-            }
-        }
-        return nic.gbps() * p.nicShare;
+        nvlink = planned.nvlink();
+        limitedBy = planned.limitedBy();
+        return planned.busbwGBps();
     }
 
     /** One per NIC; within a machine one for each 20 GB/s, which is an NVLink. */
@@ -223,9 +137,38 @@ final class Tuner {
     }
 
     private void add(Algorithm a, Protocol protocol, double latency, double busbw) {
+        add(a, protocol, latency, busbw, Start.launch(p));
+    }
+
+    private void add(Algorithm a, Protocol protocol, double latency, double busbw, Start start) {
         if (busbw > 0) {
-            ways.add(new Tuning.Way(a, protocol, latency, busbw / op.busFactor(ranks)));
+            Tuning.Way way = new Tuning.Way(a, protocol, latency, busbw / op.busFactor(ranks));
+            ways.add(new Tuning.Timed(way, start));
         }
+    }
+
+    /** Notes what the links allow an algorithm, after its ways. */
+    private void bound(Algorithm a, double most, String why) {
+        double reached = 0;
+        for (Tuning.Timed w : ways) {
+            if (w.way().algorithm() == a) {
+                reached = Math.max(reached, w.way().algbwGBps() * op.busFactor(ranks));
+            }
+        }
+        if (reached > 0) {
+            bounds.add(new AlgorithmBound(a, reached, Math.max(most, reached), why));
+        }
+    }
+
+    private String narrower(double inside, String what) {
+        return machines > 1 && nics <= inside
+                ? String.format(
+                        Locale.ROOT,
+                        "the %d NICs of a machine, %.1f GB/s together; with PXN a GPU also uses"
+                                + " those of others",
+                        nicCount,
+                        nics)
+                : what;
     }
 
     private double step(Parameters.Way way, Algorithm a, Protocol protocol) {
@@ -252,7 +195,8 @@ final class Tuner {
         return nvlink && sm >= 70;
     }
 
-    private void ring(double planned) {
+    private void ring(double inside, String limitedBy) {
+        double planned = Math.min(inside, nics);
         int steps =
                 switch (op) {
                     case ALL_REDUCE -> 2 * (ranks - 1);
@@ -293,8 +237,16 @@ final class Tuner {
                                         : 0;
                         case SIMPLE -> bandwidth;
                     };
-            add(Algorithm.RING, protocol, latency, share);
+            // Only steps inside a machine: for those between machines NCCL has more latency itself.
+            double[] fill = p.ringFill[protocol.ordinal()];
+            Start start =
+                    Start.pipeline(
+                            p,
+                            Math.min(steps, 2 * (local - 1)) * fill[0],
+                            fill[1] * ranks * planned * 1000);
+            add(Algorithm.RING, protocol, latency, share, start);
         }
+        bound(Algorithm.RING, planned, narrower(inside, limitedBy));
     }
 
     private void tree(double planned) {
@@ -342,6 +294,14 @@ final class Tuner {
                     latency,
                     op == Operation.ALL_REDUCE ? share / 2 * op.busFactor(ranks) : share);
         }
+        bound(
+                Algorithm.TREE,
+                op == Operation.ALL_REDUCE ? bus / 2 * op.busFactor(ranks) : bus,
+                narrower(
+                        planned,
+                        op == Operation.ALL_REDUCE
+                                ? "each byte goes up and down the tree"
+                                : limitedBy));
     }
 
     /** GB/s of each GPU into the NVSwitches; 0 without. */
@@ -371,15 +331,33 @@ final class Tuner {
         double latency = step(Parameters.Way.NVLINK, Algorithm.NVLS, Protocol.SIMPLE);
         if (machines == 1) {
             switch (op) {
-                case ALL_REDUCE ->
-                        add(
-                                Algorithm.NVLS,
-                                Protocol.SIMPLE,
-                                latency,
-                                2 * (heads - 1) / (heads + 1) * width * share);
+                case ALL_REDUCE -> {
+                    double most = 2 * (heads - 1) / (heads + 1) * width;
+                    add(
+                            Algorithm.NVLS,
+                            Protocol.SIMPLE,
+                            latency,
+                            most * share,
+                            rounds(first, heads, most * share));
+                    bound(
+                            Algorithm.NVLS,
+                            most,
+                            String.format(
+                                    Locale.ROOT,
+                                    "the switches reduce: %.2f of the %.1f GB/s of a GPU",
+                                    most / width,
+                                    width));
+                }
                 // Each byte comes in once, by multicast or as a sum: no more than a ring does.
-                case ALL_GATHER, REDUCE_SCATTER ->
-                        add(Algorithm.NVLS, Protocol.SIMPLE, latency, width * share);
+                case ALL_GATHER, REDUCE_SCATTER -> {
+                    add(
+                            Algorithm.NVLS,
+                            Protocol.SIMPLE,
+                            latency,
+                            width * share,
+                            rounds(first, heads, width * share));
+                    bound(Algorithm.NVLS, width, "each byte enters a GPU once");
+                }
                 default -> {}
             }
             return;
@@ -395,7 +373,19 @@ final class Tuner {
                 Algorithm.NVLS_TREE,
                 Protocol.SIMPLE,
                 latency + 2 * log * between(Algorithm.NVLS_TREE, Protocol.SIMPLE),
-                Math.min(inside, Math.min(net, most)));
+                Math.min(inside, Math.min(net, most)),
+                rounds(first, heads, Math.min(inside, Math.min(net, most))));
+        bound(
+                Algorithm.NVLS_TREE,
+                Math.min(heads / (heads + 1) * width * op.busFactor(ranks), net),
+                narrower(
+                        inside / (net / nics),
+                        "the switches reduce, and each GPU sends by the NIC beside it"));
+    }
+
+    /** NVLS's start: the first round of chunks. */
+    private Start rounds(int generation, double heads, double busbw) {
+        return Start.rounds(p, busbw / op.busFactor(ranks), p.nvlsChannels[generation] * heads);
     }
 
     private void pat(double planned) {
@@ -408,6 +398,7 @@ final class Tuner {
                         + log * between(Algorithm.PAT, Protocol.SIMPLE) / p.patLatency[0]
                         + ranks * p.patLatency[1];
         add(Algorithm.PAT, Protocol.SIMPLE, latency, planned * p.patShare);
+        bound(Algorithm.PAT, planned, narrower(planned, "the NICs"));
     }
 
     private void direct(double planned) {
@@ -445,5 +436,6 @@ final class Tuner {
                                     bandwidth * p.ringLl, p.limit(Limit.LL, generation, machines));
             add(Algorithm.DIRECT, protocol, latency, share);
         }
+        bound(Algorithm.DIRECT, bandwidth, narrower(planned, limitedBy));
     }
 }

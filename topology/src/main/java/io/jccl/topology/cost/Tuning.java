@@ -4,6 +4,7 @@ import io.jccl.topology.Operation;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
+import java.util.Set;
 
 /**
  * Latency and bandwidth of an operation on some GPUs, for each algorithm and protocol. A prediction
@@ -22,10 +23,18 @@ public final class Tuning {
      */
     public record Way(Algorithm algorithm, Protocol protocol, double latencyUs, double algbwGBps) {}
 
+    /** A way, and what its start takes. */
+    record Timed(Way way, Start start) {}
+
     private final Parameters parameters;
     private final Operation op;
     private final int ranks;
     private final List<Way> ways;
+    private final List<Timed> timed;
+    private final List<AlgorithmBound> bounds;
+
+    /** See {@link Prediction#spread}: below 1 MiB, up to 256 MiB, above. */
+    private final double[] spread;
 
     /** Size from which on a ring's latency is longer, and how much; see ring.plateau. */
     private final double plateauBytes;
@@ -36,13 +45,18 @@ public final class Tuning {
             Parameters parameters,
             Operation op,
             int ranks,
-            List<Way> ways,
+            List<Timed> timed,
+            List<AlgorithmBound> bounds,
+            double[] spread,
             double plateauBytes,
             double plateau) {
         this.parameters = parameters;
         this.op = op;
         this.ranks = ranks;
-        this.ways = List.copyOf(ways);
+        this.timed = List.copyOf(timed);
+        this.bounds = List.copyOf(bounds);
+        this.spread = spread;
+        ways = timed.stream().map(Timed::way).toList();
         this.plateauBytes = plateauBytes;
         this.plateau = plateau;
     }
@@ -57,30 +71,77 @@ public final class Tuning {
     }
 
     /**
-     * Predicts a time for each algorithm and protocol.
+     * What each algorithm can reach for very large sizes.
      *
-     * @param bytes size, see {@link Prediction}
-     * @return the predictions, fastest first
+     * @return one entry for each algorithm, the highest bandwidth first
      */
-    public List<Prediction> predict(long bytes) {
-        check(bytes);
-        List<Prediction> all = new ArrayList<>(ways.size());
-        for (Way w : ways) {
-            all.add(prediction(w, bytes));
-        }
-        all.sort(Comparator.comparingDouble(Prediction::timeUs));
-        return all;
+    public List<AlgorithmBound> bounds() {
+        return bounds;
     }
 
     /**
-     * The fastest algorithm and protocol.
+     * The same without some algorithms or protocols, as {@code NCCL_ALGO} and {@code NCCL_PROTO} do
+     * it.
+     *
+     * @param algorithms those to keep
+     * @param protocols those to keep
+     * @return what is left
+     * @throws IllegalArgumentException if nothing is left
+     */
+    public Tuning only(Set<Algorithm> algorithms, Set<Protocol> protocols) {
+        List<Timed> left =
+                timed.stream()
+                        .filter(w ->
+                                algorithms.contains(w.way.algorithm)
+                                        && protocols.contains(w.way.protocol))
+                        .toList();
+        if (left.isEmpty()) {
+            throw new IllegalArgumentException(
+                    op.command()
+                            + " on these GPUs cannot use "
+                            + algorithms
+                            + " with "
+                            + protocols
+                            + ": it can use "
+                            + ways.stream().map(w -> w.algorithm + " " + w.protocol).toList());
+        }
+        return new Tuning(
+                parameters,
+                op,
+                ranks,
+                left,
+                bounds.stream()
+                        .filter(b -> left.stream().anyMatch(w -> w.way.algorithm == b.algorithm()))
+                        .toList(),
+                spread,
+                plateauBytes,
+                plateau);
+    }
+
+    /**
+     * Predicts a time for each algorithm and protocol. Their order is that of NCCL's own model,
+     * which leaves out launch and start, so a later one may have a shorter time.
+     *
+     * @param bytes size, see {@link Prediction}
+     * @return the predictions, NCCL's choice first
+     */
+    public List<Prediction> predict(long bytes) {
+        check(bytes);
+        return timed.stream()
+                .sorted(Comparator.comparingDouble(w -> time(w.way, bytes)))
+                .map(w -> prediction(w, bytes))
+                .toList();
+    }
+
+    /**
+     * The algorithm and protocol that NCCL chooses: the fastest by its own model.
      *
      * @param bytes size, see {@link Prediction}
      * @return the prediction
      */
     public Prediction choose(long bytes) {
         check(bytes);
-        return prediction(ways.get(best(bytes)), bytes);
+        return prediction(timed.get(best(bytes)), bytes);
     }
 
     /**
@@ -155,7 +216,7 @@ public final class Tuning {
         return best;
     }
 
-    /** Microseconds. */
+    /** Microseconds, as NCCL reckons. */
     private double time(Way w, long bytes) {
         double bandwidth = w.algbwGBps;
         double latency = w.latencyUs;
@@ -174,11 +235,19 @@ public final class Tuning {
         return latency + bytes / (1000 * bandwidth);
     }
 
-    private Prediction prediction(Way w, long bytes) {
-        double time = time(w, bytes);
+    private Prediction prediction(Timed timed, long bytes) {
+        Way w = timed.way;
+        double time = time(w, bytes) + timed.start.us(bytes);
         double algbw = bytes / (1000 * time);
         return new Prediction(
-                op, bytes, w.algorithm, w.protocol, time, algbw, algbw * op.busFactor(ranks));
+                op,
+                bytes,
+                w.algorithm,
+                w.protocol,
+                time,
+                algbw,
+                algbw * op.busFactor(ranks),
+                spread[bytes < 1 << 20 ? 0 : bytes < 256 << 20 ? 1 : 2]);
     }
 
     private static void check(long bytes) {

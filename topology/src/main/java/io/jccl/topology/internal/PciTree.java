@@ -4,6 +4,7 @@ import io.jccl.topology.Gpu;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.LinkModel;
 import io.jccl.topology.Nic;
+import io.jccl.topology.Processor;
 import io.jccl.topology.Source;
 import io.jccl.topology.Switch;
 import io.jccl.topology.Topology;
@@ -45,11 +46,8 @@ public final class PciTree {
         /** Its name; made of its number if null. */
         public @Nullable String name;
 
-        /** GB/s to each other NUMA node of its machine. */
-        public double smp = LinkModel.DEFAULT_SMP;
-
-        /** Where that comes from. */
-        public Source smpSource = Source.DEFAULT;
+        /** The CPU, which decides on the link to each other NUMA node of its machine, if known. */
+        public @Nullable Processor processor;
 
         /** List of its CPUs, if known. */
         public @Nullable String affinity;
@@ -126,6 +124,9 @@ public final class PciTree {
         }
     }
 
+    /** Ids of the machines, by {@link Cpu#host}; none if the source does not mention machines. */
+    public final List<String> machines = new ArrayList<>();
+
     /** NUMA nodes in the order of the source. */
     public final List<Cpu> cpus = new ArrayList<>();
 
@@ -181,6 +182,9 @@ public final class PciTree {
         for (Cpu cpu : cpus) {
             String base = (cpu.host == 0 ? "" : "host" + cpu.host + "-") + "numa";
             cpu.id = b.addSwitch(unique(cpu.name, base, cpu.numa), Switch.Kind.NUMA);
+            if (cpu.processor != null) {
+                b.processor(cpu.id, cpu.processor);
+            }
         }
         // Names of the source come first, so that made-up ones do not collide with them.
         List<Item> switches = new ArrayList<>();
@@ -207,20 +211,34 @@ public final class PciTree {
                     b.addSwitch(
                             switchName, bridge ? Switch.Kind.HOST_BRIDGE : Switch.Kind.PCIE_SWITCH);
         }
+        machines.forEach(b::addMachine);
         for (Cpu cpu : cpus) {
+            if (cpu.host > 0) {
+                b.machine(cpu.id, cpu.host);
+            }
             link(b, cpu.id, cpu.items);
         }
+        homes.forEach((item, cpu) -> {
+            if (cpu.host > 0) {
+                b.machine(item.id, cpu.host);
+            }
+        });
         for (int i = 0; i < cpus.size(); i++) {
             for (int j = i + 1; j < cpus.size(); j++) {
                 Cpu x = cpus.get(i);
                 Cpu y = cpus.get(j);
                 if (x.host == y.host) {
-                    Cpu slow = x.smp <= y.smp ? x : y;
-                    b.link(x.id, y.id, LinkKind.SMP, 1, slow.smp, slow.smpSource);
+                    Cpu slow = smp(x) <= smp(y) ? x : y;
+                    Source source = slow.processor == null ? Source.DEFAULT : Source.NCCL_MODEL;
+                    b.link(x.id, y.id, LinkKind.SMP, 1, smp(slow), source);
                 }
             }
         }
         return b;
+    }
+
+    private static double smp(Cpu cpu) {
+        return cpu.processor == null ? LinkModel.DEFAULT_SMP : cpu.processor.smpGbps();
     }
 
     /**

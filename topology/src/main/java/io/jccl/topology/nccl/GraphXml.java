@@ -1,6 +1,5 @@
 package io.jccl.topology.nccl;
 
-import io.jccl.topology.Gpu;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.LinkModel;
 import io.jccl.topology.Switch;
@@ -10,9 +9,12 @@ import io.jccl.topology.plan.Hop;
 import io.jccl.topology.plan.Plan;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Locale;
+import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 
 /**
@@ -31,8 +33,11 @@ import java.util.Set;
  * #MAX_CHANNEL_GBPS} GB/s, which one thread block cannot saturate (NCCL duplicates such channels,
  * {@code ncclTopoDupChannels}).
  *
- * <p>The file is for a job on exactly the plan's GPUs, on one machine. GPUs are identified by
- * {@code dev}, their nvidia-smi index, so it does not matter which rank uses which GPU.
+ * <p>The file is for a job on exactly the plan's GPUs. Those of one machine are identified by
+ * {@code dev}, their nvidia-smi index, so it does not matter which rank uses which GPU. Those of
+ * several machines with NVLink between them have {@code dev} with the number of the machine in the
+ * highest byte (search.cc, 912; topo.h, 93), and {@code rank}, which NCCL prefers (search.cc, 908):
+ * there rank <i>i</i> of the communicator must use the plan's GPU <i>i</i>.
  *
  * <p><b>Not yet run on a GPU:</b> that NCCL accepts these files is known from its source only, and
  * the bandwidth it then reaches has not been measured.
@@ -45,6 +50,9 @@ public final class GraphXml {
 
     /** See {@code ncclTopoDupChannels}. */
     static final double MAX_CHANNEL_GBPS = 25;
+
+    /** No machine with NVSwitches and one operating system has more: DGX-2 has 16. */
+    private static final int MOST_OF_A_MACHINE = 16;
 
     private static final int PATTERN_BALANCED_TREE = 1;
     private static final int PATTERN_TREE = 3;
@@ -67,13 +75,14 @@ public final class GraphXml {
      * @param plan rings; or trees that are chains from the root, which make a tree graph only
      * @return the XML
      * @throws IllegalArgumentException if the plan has too many channels, or channels without a
-     *     counterpart in NCCL's graph XML
+     *     counterpart in NCCL's graph XML, or if it is not known which machine each GPU is in
      */
     public static String write(Plan plan) {
         if (plan.channels().isEmpty()) {
             throw new IllegalArgumentException(
                     "the plan has no channels: NCCL's graph XML needs at least one");
         }
+        checkMachines(plan.topology(), plan.gpus().size());
         boolean rings = plan.channels().getFirst() instanceof Channel.Ring;
         List<List<Integer>> orders = new ArrayList<>();
         PathType far = PathType.NVL;
@@ -116,6 +125,46 @@ public final class GraphXml {
         int tree = plan.gpus().size() == 1 ? PATTERN_TREE : PATTERN_BALANCED_TREE;
         graph(out, plan, 1, tree, channels, speed, far);
         return out.append("</graphs>\n").toString();
+    }
+
+    /** What identifies each GPU to NCCL. */
+    private static Map<Integer, String> gpus(Plan plan) {
+        Topology t = plan.topology();
+        // NCCL numbers the machines of a communicator in the order of their first rank.
+        Map<Integer, Integer> systems = new HashMap<>();
+        plan.gpus().forEach(gpu -> systems.putIfAbsent(t.machine(gpu), systems.size()));
+        Map<Integer, String> all = new HashMap<>();
+        for (int rank = 0; rank < plan.gpus().size(); rank++) {
+            int gpu = plan.gpus().get(rank);
+            // NCCL reads this number as a hexadecimal one, with the machine in the highest byte.
+            long dev = ((long) Objects.requireNonNull(systems.get(t.machine(gpu))) << 56);
+            dev += t.device(gpu);
+            String text = "dev=\"0x" + Long.toHexString(dev) + "\"";
+            all.put(gpu, systems.size() == 1 ? text : text + " rank=\"" + rank + "\"");
+        }
+        return all;
+    }
+
+    /**
+     * Refuses GPUs that are in several machines of which the source does not tell, as a matrix of a
+     * rack: neither of NCCL's files can then say which is which.
+     *
+     * @param t a topology
+     * @param gpus how many of its GPUs are used
+     * @throws IllegalArgumentException if there are more on NVSwitches than a machine has
+     */
+    public static void checkMachines(Topology t, int gpus) {
+        boolean switches = t.switches().stream().anyMatch(sw -> sw.kind() == Switch.Kind.NVSWITCH);
+        if (t.machines().isEmpty() && switches && gpus > MOST_OF_A_MACHINE) {
+            throw new IllegalArgumentException(
+                    t.name()
+                            + " has "
+                            + gpus
+                            + " GPUs on NVSwitches, more than one machine has, and does not tell"
+                            + " which machine each is in: NCCL needs that in its XML. Read the"
+                            + " topology XML of the whole rack, which NCCL writes to"
+                            + " NCCL_TOPO_DUMP_FILE");
+        }
     }
 
     /** GPUs in the order of a channel. */
@@ -229,13 +278,11 @@ public final class GraphXml {
                         Math.min(speed, LinkModel.LOCAL),
                         far,
                         different.size() == 1 ? 1 : 0));
+        Map<Integer, String> gpus = gpus(plan);
         for (List<Integer> order : channels) {
             out.append("    <channel>\n");
             for (int place : order) {
-                Gpu gpu = plan.topology().gpus().get(place);
-                // NCCL reads this number as a hexadecimal one.
-                out.append("      <gpu dev=\"0x").append(Integer.toHexString(gpu.index()));
-                out.append("\"/>\n");
+                out.append("      <gpu ").append(gpus.get(place)).append("/>\n");
             }
             out.append("    </channel>\n");
         }

@@ -1,11 +1,17 @@
 package io.jccl.topology.nccl;
 
 import io.jccl.topology.internal.Xml;
+import java.util.Locale;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.jspecify.annotations.Nullable;
 
 /** What writers of NCCL's two XML files share. */
 final class NcclXml {
     /** NCCL refuses a file with a longer value. */
     static final int MAX_VALUE = 250;
+
+    private static final Pattern HASH = Pattern.compile("(?:0x)?0*([0-9a-f]{1,16})");
 
     private NcclXml() {}
 
@@ -25,6 +31,26 @@ final class NcclXml {
                             + " characters that NCCL reads: shorten the name");
         }
         return s;
+    }
+
+    /**
+     * A {@code host_hash} such that equal ones are equal texts: NCCL reads a hexadecimal number
+     * (topo.cc, 716), and 0 if there is none.
+     *
+     * @param text value of the attribute; null if it is missing
+     * @return {@code 0x1f}; empty if it is missing; other texts as they are
+     */
+    static String hostHash(@Nullable String text) {
+        if (text == null) {
+            return "";
+        }
+        Matcher m = HASH.matcher(text.strip().toLowerCase(Locale.ROOT));
+        return m.matches() ? "0x" + m.group(1) : text;
+    }
+
+    /** Whether NCCL reads a text of {@link #hostHash} as a number of its own. */
+    static boolean isHostHash(String text) {
+        return HASH.matcher(text).matches() && !text.equals("0x0");
     }
 
     private static boolean isLegal(int c) {

@@ -52,18 +52,49 @@ public final class TopologyXml {
      *       in steps of 0.1875 GB/s.
      *   <li>NVLink bandwidth is the number of links times NCCL's constant for the compute
      *       capability: measured figures are lost. {@code sm} is left out if unknown; NCCL adds it.
-     *   <li>The CPU is one for whose inter-socket link NCCL assumes the modelled bandwidth; Intel
-     *       Skylake if there is only one NUMA node. Devices without a NUMA node are below one of
-     *       number -1, as in NCCL.
-     *   <li>NCCL reads at most 256 elements per machine.
+     *   <li>The CPU is the one that the graph has; if it has none, one for whose inter-socket link
+     *       NCCL assumes the modelled bandwidth, Intel Skylake if there is only one NUMA node.
+     *       Devices without a NUMA node are below one of number -1, as in NCCL.
+     *   <li>Several machines, such as a rack with NVLink between them, have different {@code
+     *       host_hash}, by which NCCL tells them apart, and their GPUs and NICs have the numbers of
+     *       their own machine. NCCL writes such files ({@code NCCL_TOPO_DUMP_FILE}), but does not
+     *       read them: each process replaces every {@code host_hash} in its {@code NCCL_TOPO_FILE}
+     *       by its own (topo.cc, 1787), so that file must have one machine, as {@link
+     *       #write(Topology, int)} writes it.
+     *   <li>NCCL reads at most 256 elements of a machine, and a larger one is refused.
      * </ul>
      *
-     * @param topology one machine
+     * @param topology one or several machines
      * @return the XML
-     * @throws IllegalArgumentException if the PCIe links are not a tree, or a link has no
-     *     counterpart in NCCL's XML
+     * @throws IllegalArgumentException if the PCIe links are not a tree, a link has no counterpart
+     *     in NCCL's XML, or a machine is too large
      */
     public static String write(Topology topology) {
-        return new XmlTopologyWriter(topology).write();
+        return new XmlTopologyWriter(topology).write(-1);
+    }
+
+    /**
+     * Writes one of several machines, for the {@code NCCL_TOPO_FILE} of its processes. NCCL puts
+     * the machines of a communicator together itself.
+     *
+     * @param topology one or several machines
+     * @param machine index in {@link Topology#machines()}; 0 if there are none
+     * @return the XML
+     * @throws IllegalArgumentException as {@link #write(Topology)}, or if there is no such machine
+     */
+    public static String write(Topology topology, int machine) {
+        int machines = Math.max(1, topology.machines().size());
+        if (machine < 0 || machine >= machines) {
+            throw new IllegalArgumentException(
+                    "machine is "
+                            + machine
+                            + ", expected 0 to "
+                            + (machines - 1)
+                            + ": "
+                            + topology.name()
+                            + " has "
+                            + machines);
+        }
+        return new XmlTopologyWriter(topology).write(machine);
     }
 }

@@ -92,16 +92,20 @@ final class XmlLinks {
                                                     + XmlTopologyReader.canonical(
                                                             target.strip()
                                                                     .toLowerCase(Locale.ROOT)));
-                    if (peer == null || peer == gpu) {
+                    if (peer == gpu) {
+                        // Files of virtual machines have it; NCCL makes a link of no effect of it.
+                        in.warnOnce(e, "<nvlink> from a GPU to itself is ignored");
+                        continue;
+                    }
+                    if (peer == null) {
                         in.bad(
                                 e,
                                 "target of <nvlink> is "
                                         + XmlTree.quoted(target)
-                                        + ", which is "
-                                        + (peer == null ? "no GPU of this file" : "the GPU itself")
-                                        + ": expected another GPU's bus id; if the file is of a job"
-                                        + " on some of the machine's GPUs, read it leniently, and"
-                                        + " the links to the others are left out");
+                                        + ", which is no GPU of this file: expected another GPU's bus"
+                                        + " id; if the file is of a job on some of the machine's"
+                                        + " GPUs, read it leniently, and the links to the others are"
+                                        + " left out");
                         continue;
                     }
                     peers.computeIfAbsent(gpu, g -> new LinkedHashMap<>())

@@ -1,6 +1,7 @@
 package io.jccl.topology.nccl;
 
 import io.jccl.topology.LinkModel;
+import io.jccl.topology.Processor;
 import io.jccl.topology.Source;
 import io.jccl.topology.Topology;
 import io.jccl.topology.TopologyFormatException;
@@ -13,6 +14,7 @@ import io.jccl.topology.nccl.XmlTree.Element;
 import java.util.Comparator;
 import java.util.HashMap;
 import java.util.HashSet;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -36,7 +38,10 @@ final class XmlTopologyReader {
     private final XmlTree in;
     private final PciTree tree = new PciTree();
     private final XmlLinks links;
-    private final Map<String, Integer> hosts = new HashMap<>();
+
+    /** Index of each machine by its {@code host_hash}, in the order of the file. */
+    private final Map<String, Integer> hosts = new LinkedHashMap<>();
+
     private final Set<String> busIds = new HashSet<>();
     private final Map<Item, Cpu> homes = new HashMap<>();
     private final Map<Item, Integer> devs = new HashMap<>();
@@ -73,7 +78,10 @@ final class XmlTopologyReader {
                     system,
                     "version of <system> is "
                             + XmlTree.quoted(system.get("version"))
-                            + ", expected \"1\", the only one supported");
+                            + ", expected \"1\", the only one supported"
+                            + ("2".equals(system.get("version"))
+                                    ? ": 2 is of RCCL, AMD's NCCL"
+                                    : ""));
         }
         for (Element child : system.children()) {
             if (child.name().equals("cpu")) {
@@ -85,8 +93,14 @@ final class XmlTopologyReader {
         }
         number();
         String given = system.get("name");
+        tree.machines.addAll(hosts.keySet());
         Topology.Builder b = tree.build(!name.isEmpty() ? name : given == null ? "" : given);
         links.add(b);
+        devs.forEach((item, dev) -> {
+            if (item.kind == Kind.GPU && item.index != dev) {
+                b.device(item.id, dev);
+            }
+        });
         for (Warning warning : in.warnings()) {
             b.warn(warning);
         }
@@ -96,7 +110,7 @@ final class XmlTopologyReader {
     private void cpu(Element e) {
         XmlSchema.check(in, e);
         String hash = e.get("host_hash");
-        int host = hosts.computeIfAbsent(hash == null ? "" : hash, h -> hosts.size());
+        int host = hosts.computeIfAbsent(NcclXml.hostHash(hash), h -> hosts.size());
         Integer numa = in.number(e, "numaid", -1, 1 << 20, true);
         Cpu cpu = new Cpu(host, numa == null ? -1 : numa);
         for (Cpu other : tree.cpus) {
@@ -115,10 +129,9 @@ final class XmlTopologyReader {
             String vendor = Objects.requireNonNullElse(e.get("vendor"), "").strip();
             Integer family = in.number(e, "familyid", 0, 1 << 20, false);
             Integer model = in.number(e, "modelid", 0, 1 << 20, false);
-            cpu.smp =
-                    LinkModel.smp(
+            cpu.processor =
+                    new Processor(
                             arch, vendor, family == null ? 0 : family, model == null ? 0 : model);
-            cpu.smpSource = Source.NCCL_MODEL;
             // Before Skylake all of a socket's PCIe ports were on one host bridge.
             if (vendor.equals("GenuineIntel")
                     && family != null

@@ -6,6 +6,7 @@ import io.jccl.topology.LinkKind;
 import io.jccl.topology.LinkModel;
 import io.jccl.topology.Nic;
 import io.jccl.topology.Node;
+import io.jccl.topology.Processor;
 import io.jccl.topology.Switch;
 import io.jccl.topology.Topology;
 import java.util.ArrayList;
@@ -38,17 +39,16 @@ final class XmlTopologyWriter {
             Pattern.compile("[0-9a-f]{1,8}:[0-9a-f]{2}:[0-9a-f]{2}\\.[0-9a-f]");
     private static final Pattern NUMBER = Pattern.compile("([0-9]{1,6})$");
 
-    /** A CPU and the bandwidth that NCCL gives its link to others. */
-    private record CpuModel(double smp, String arch, String vendor, int family, int model) {}
-
-    private static final List<CpuModel> CPUS =
+    /** CPUs to choose from if the source does not mention one, by the bandwidth between two. */
+    private static final List<Processor> CPUS =
             List.of(
-                    new CpuModel(10, "x86_64", "GenuineIntel", 6, 0x55),
-                    new CpuModel(6, "x86_64", "GenuineIntel", 6, 0x4f),
-                    new CpuModel(22, "x86_64", "GenuineIntel", 6, 0x8f),
-                    new CpuModel(40, "x86_64", "GenuineIntel", 6, 0xcf),
-                    new CpuModel(16, "x86_64", "AuthenticAMD", 23, 0x31),
-                    new CpuModel(32, "ppc64", "", 0, 0));
+                    new Processor("x86_64", "GenuineIntel", 6, 0x55),
+                    new Processor("x86_64", "GenuineIntel", 6, 0x4f),
+                    new Processor("x86_64", "GenuineIntel", 6, 0x8f),
+                    new Processor("x86_64", "GenuineIntel", 6, 0xcf),
+                    new Processor("x86_64", "AuthenticAMD", 23, 0x31),
+                    new Processor("x86_64", "AuthenticAMD", 25, 0x01),
+                    new Processor("ppc64", "", 0, 0));
 
     /** Names of PCIe generations that NCCL knows: with {@code .0} it wants the word behind. */
     private static final List<String> SPEEDS =
@@ -64,7 +64,7 @@ final class XmlTopologyWriter {
     private static final double LANE = LinkModel.pcie(2.5, 1);
 
     private final Topology t;
-    private final StringBuilder out = new StringBuilder();
+    private final XmlText out = new XmlText();
 
     /** By node: the link up, or null. */
     private final @Nullable Link[] up;
@@ -72,6 +72,9 @@ final class XmlTopologyWriter {
     private final List<List<Link>> down = new ArrayList<>();
     private final boolean[] placed;
     private final @Nullable String[] busIds;
+
+    /** Whether one of several machines is written. */
+    private boolean single;
 
     XmlTopologyWriter(Topology topology) {
         t = topology;
@@ -84,9 +87,9 @@ final class XmlTopologyWriter {
             String real = gpu.busId() == null ? "" : gpu.busId().strip().toLowerCase(Locale.ROOT);
             if (BUS_ID.matcher(real).matches()) {
                 busIds[gpu.id()] = XmlTopologyReader.canonical(real);
-                if (!taken.add(busIds[gpu.id()])) {
+                if (!taken.add(t.machine(gpu.id()) + "/" + busIds[gpu.id()])) {
                     throw new IllegalArgumentException(
-                            "two GPUs have bus id "
+                            "two GPUs of one machine have bus id "
                                     + busIds[gpu.id()]
                                     + ": each needs its own in NCCL's XML");
                 }
@@ -98,13 +101,19 @@ final class XmlTopologyWriter {
             while (busIds[i] == null) {
                 // Function 0: NCCL has other uses for the low bits.
                 String made = String.format("ffff:%02x:%02x.0", next / 32, next % 32);
-                busIds[i] = taken.add(made) ? made : null;
+                busIds[i] = taken.add(t.machine(i) + "/" + made) ? made : null;
                 next++;
             }
         }
     }
 
-    String write() {
+    /**
+     * Writes all machines, or one.
+     *
+     * @param only index of a machine; -1 for all
+     */
+    String write(int only) {
+        single = only >= 0;
         List<Switch> numas =
                 t.switches().stream().filter(h -> h.kind() == Switch.Kind.NUMA).toList();
         for (Switch numa : numas) {
@@ -113,17 +122,31 @@ final class XmlTopologyWriter {
         numas.forEach(numa -> grow(numa.id()));
         List<Integer> orphans = orphans();
         check();
-        open(0, "system", "version", "1", "name", t.name().isEmpty() ? null : t.name());
-        Map<Switch, Integer> numbers = numbers(numas);
-        for (Switch numa : numas) {
-            int number = numbers.getOrDefault(numa, 0);
-            cpu(number, numa, tops(numa.id()));
+        out.open(0, "system", "version", "1", "name", t.name().isEmpty() ? null : t.name());
+        int machines = Math.max(1, t.machines().size());
+        for (int m = Math.max(0, only); m < (only < 0 ? machines : only + 1); m++) {
+            machine(m, numas, orphans, machines > 1 && only < 0 ? hash(m) : null);
+            out.endOfMachine(machines > 1 ? "machine " + m + " of " + t.name() : t.name());
         }
-        if (!orphans.isEmpty() || numas.isEmpty()) {
-            cpu(-1, null, orphans);
-        }
-        close(0, "system");
+        out.close(0, "system");
         return out.toString();
+    }
+
+    private void machine(
+            int machine, List<Switch> all, List<Integer> allOrphans, @Nullable String hash) {
+        List<Switch> numas = all.stream().filter(n -> t.machine(n.id()) == machine).toList();
+        List<Integer> orphans = allOrphans.stream().filter(o -> t.machine(o) == machine).toList();
+        numbers(numas).forEach((numa, number) -> cpu(number, numa, hash, tops(numa.id())));
+        if (!orphans.isEmpty() || numas.isEmpty()) {
+            cpu(-1, null, hash, orphans);
+        }
+    }
+
+    /** By this NCCL tells the machines apart. */
+    private String hash(int machine) {
+        return t.machines().stream().allMatch(NcclXml::isHostHash)
+                ? t.machines().get(machine)
+                : "0x" + Integer.toHexString(machine + 1);
     }
 
     /** Finds what hangs below a node. */
@@ -177,10 +200,15 @@ final class XmlTopologyWriter {
             boolean known =
                     switch (link.kind()) {
                         case PCIE, HOST_BRIDGE -> true;
-                        case SMP -> is(a, Switch.Kind.NUMA) && is(b, Switch.Kind.NUMA);
+                        case SMP ->
+                                is(a, Switch.Kind.NUMA)
+                                        && is(b, Switch.Kind.NUMA)
+                                        && t.machine(a.id()) == t.machine(b.id());
                         case C2C -> gpuTo(a, b, Switch.Kind.NUMA);
                         case NVLINK ->
-                                (a instanceof Gpu && b instanceof Gpu)
+                                (a instanceof Gpu
+                                                && b instanceof Gpu
+                                                && t.machine(a.id()) == t.machine(b.id()))
                                         || gpuTo(a, b, Switch.Kind.NVSWITCH)
                                         || gpuTo(a, b, Switch.Kind.NUMA);
                         case NETWORK -> true; // the network is no part of the machine
@@ -227,7 +255,7 @@ final class XmlTopologyWriter {
         return numbers;
     }
 
-    private void cpu(int number, @Nullable Switch numa, List<Integer> tops) {
+    private void cpu(int number, @Nullable Switch numa, @Nullable String hash, List<Integer> tops) {
         double smp = LinkModel.DEFAULT_SMP;
         String name = null;
         if (numa != null) {
@@ -236,14 +264,18 @@ final class XmlTopologyWriter {
                 smp = link.kind() == LinkKind.SMP ? link.gbps() : smp;
             }
         }
-        CpuModel model = CPUS.getFirst();
-        for (CpuModel m : CPUS) {
-            model = Math.abs(m.smp - smp) < Math.abs(model.smp - smp) ? m : model;
+        Processor model = numa == null ? null : t.processor(numa.id());
+        if (model == null) {
+            model = CPUS.getFirst();
+            for (Processor m : CPUS) {
+                boolean nearer = Math.abs(m.smpGbps() - smp) < Math.abs(model.smpGbps() - smp);
+                model = nearer ? m : model;
+            }
         }
-        boolean x86 = model.arch.equals("x86_64");
+        boolean x86 = model.arch().equals("x86_64");
         // All of it stands in the file even if unknown: what only some processes fill in makes NCCL
         // take one CPU for two when it joins what they have.
-        open(
+        out.open(
                 2,
                 "cpu",
                 "numaid",
@@ -251,13 +283,16 @@ final class XmlTopologyWriter {
                 "affinity",
                 affinity(tops),
                 "arch",
-                model.arch,
+                model.arch(),
                 "vendor",
-                x86 ? model.vendor : null,
+                // NCCL compares all twelve characters that this CPU reports.
+                x86 ? model.vendor().equals("Shanghai") ? "  Shanghai  " : model.vendor() : null,
                 "familyid",
-                x86 ? "" + model.family : null,
+                x86 ? "" + model.family() : null,
                 "modelid",
-                x86 ? "" + model.model : null,
+                x86 ? "" + model.model() : null,
+                "host_hash",
+                hash,
                 XmlTopologyReader.NAME,
                 name);
         for (int top : tops) {
@@ -270,7 +305,7 @@ final class XmlTopologyWriter {
                 device(4, top, "", numa);
             }
         }
-        close(2, "cpu");
+        out.close(2, "cpu");
     }
 
     /** CPUs that all GPUs below say they are near to. */
@@ -310,14 +345,14 @@ final class XmlTopologyWriter {
         }
         Node node = t.nodes().get(id);
         if (node instanceof Nic nic && gbps > NO_SLOT && "".equals(bridge)) {
-            open(indent, "nic");
+            out.open(indent, "nic");
             net(indent + 2, nic);
-            close(indent, "nic");
+            out.close(indent, "nic");
             return;
         }
         String kind =
                 node instanceof Gpu ? GPU_CLASS : node instanceof Nic ? NIC_CLASS : SWITCH_CLASS;
-        open(
+        out.open(
                 indent,
                 "pci",
                 "busid",
@@ -335,9 +370,9 @@ final class XmlTopologyWriter {
         switch (node) {
             case Gpu gpu -> gpu(indent + 2, gpu, numa);
             case Nic nic -> {
-                open(indent + 2, "nic");
+                out.open(indent + 2, "nic");
                 net(indent + 4, nic);
-                close(indent + 2, "nic");
+                out.close(indent + 2, "nic");
             }
             case Switch sw -> {
                 for (int below : tops(sw.id())) {
@@ -353,18 +388,18 @@ final class XmlTopologyWriter {
                 }
             }
         }
-        close(indent, "pci");
+        out.close(indent, "pci");
     }
 
     private void net(int indent, Nic nic) {
         String device = nic.device() == null ? nic.name() : nic.device();
-        element(
+        out.element(
                 indent,
                 "net",
                 "name",
                 device,
                 "dev",
-                "" + t.nics().indexOf(nic),
+                "" + place(t.nics(), nic),
                 "speed",
                 nic.gbps() > 0 ? "" + Math.round(nic.gbps() * 8000) : null,
                 XmlTopologyReader.NAME,
@@ -373,15 +408,15 @@ final class XmlTopologyWriter {
 
     private void gpu(int indent, Gpu gpu, @Nullable Switch numa) {
         // gdr is left out: NCCL finds out by itself, but believes a file that says so.
-        open(
+        out.open(
                 indent,
                 "gpu",
                 "dev",
-                "" + gpu.index(),
+                "" + t.device(gpu.id()),
                 "sm",
                 gpu.sm() == 0 ? null : "" + gpu.sm(),
                 "rank",
-                "" + gpu.id(),
+                "" + (single ? place(t.gpus(), gpu) : gpu.id()),
                 XmlTopologyReader.NAME,
                 gpu.name().equals("GPU" + gpu.index()) ? null : gpu.name());
         Map<Integer, Integer> counts = new LinkedHashMap<>();
@@ -397,7 +432,7 @@ final class XmlTopologyWriter {
         counts.forEach((to, count) -> {
             boolean direct = to >= 0;
             boolean cpu = to == -1 - Switch.Kind.NUMA.ordinal();
-            element(
+            out.element(
                     indent + 2,
                     "nvlink",
                     "target",
@@ -410,7 +445,7 @@ final class XmlTopologyWriter {
         for (Link link : t.links(gpu.id())) {
             if (link.kind() == LinkKind.C2C) {
                 own(gpu, t.nodes().get(link.opposite(gpu.id())), numa, "C2C");
-                element(
+                out.element(
                         indent + 2,
                         "c2c",
                         "bw",
@@ -419,7 +454,19 @@ final class XmlTopologyWriter {
                         "" + link.count());
             }
         }
-        close(indent, "gpu");
+        out.close(indent, "gpu");
+    }
+
+    /** Index of a device among those of its machine. */
+    private int place(List<? extends Node> devices, Node device) {
+        int place = 0;
+        for (Node other : devices) {
+            if (other.equals(device)) {
+                break;
+            }
+            place += t.machine(other.id()) == t.machine(device.id()) ? 1 : 0;
+        }
+        return place;
     }
 
     private static int kind(Node sw) {
@@ -439,30 +486,5 @@ final class XmlTopologyWriter {
                             + (numa == null ? "no NUMA node" : numa.name())
                             + ": NCCL's XML has links to a GPU's own CPU only");
         }
-    }
-
-    private void element(int indent, String name, @Nullable String... attributes) {
-        start(indent, name, attributes);
-        out.append("/>\n");
-    }
-
-    private void open(int indent, String name, @Nullable String... attributes) {
-        start(indent, name, attributes);
-        out.append(">\n");
-    }
-
-    private void start(int indent, String name, @Nullable String... attributes) {
-        out.append(" ".repeat(indent)).append('<').append(name);
-        for (int i = 0; i < attributes.length; i += 2) {
-            String value = attributes[i + 1];
-            if (value != null) {
-                out.append(' ').append(attributes[i]).append("=\"");
-                out.append(NcclXml.escape(value)).append('"');
-            }
-        }
-    }
-
-    private void close(int indent, String name) {
-        out.append(" ".repeat(indent)).append("</").append(name).append(">\n");
     }
 }

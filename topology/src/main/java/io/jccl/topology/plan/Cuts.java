@@ -3,6 +3,7 @@ package io.jccl.topology.plan;
 import io.jccl.topology.Link;
 import java.util.Arrays;
 import java.util.List;
+import java.util.stream.IntStream;
 
 /**
  * Bandwidth, in one direction, of the narrowest cut between a set of ranks and the other ranks. The
@@ -14,6 +15,9 @@ final class Cuts {
 
     /** Bandwidth from rank to rank by links without switches. */
     private final double[] direct;
+
+    /** Where {@link #direct} is not zero; each pair once. */
+    private final int[] pairs;
 
     /** Switches that are in use, parents first, if they are a forest; the link to the parent. */
     private final int[] switches;
@@ -69,6 +73,7 @@ final class Cuts {
                 leafGbps[leaves++] = link.gbps();
             }
         }
+        pairs = IntStream.range(0, n * n).filter(at -> at / n < at % n && direct[at] > 0).toArray();
         if (graph.switched()) {
             hubForest();
         }
@@ -138,10 +143,8 @@ final class Cuts {
             return new Flow(graph).cut(set);
         }
         double sum = 0;
-        for (int i = 0; i < n; i++) {
-            for (int j = i + 1; j < n; j++) {
-                sum += set[i] != set[j] ? direct[i * n + j] : 0;
-            }
+        for (int at : pairs) {
+            sum += set[at / n] != set[at % n] ? direct[at] : 0;
         }
         for (int h = 0; h < switchCount; h++) {
             outside[switches[h]] = 0;

@@ -132,14 +132,14 @@ final class Cells {
 
     /** The ordinary case: words with separators between them, as many as there should be. */
     private boolean plain() {
+        if (text.indexOf(Span.WRAP) >= 0) {
+            return false;
+        }
         PathCode[] codes = new PathCode[count];
         int[] at = new int[count];
         int i = 0;
         for (int k = 0; k < count; k++) {
             int from = skip(text, i);
-            if (text.indexOf(Span.WRAP, i) >= 0) {
-                return false;
-            }
             i = wordEnd(text, from);
             String word = text.substring(from, i);
             at[k] = from;

@@ -74,7 +74,7 @@ final class MatrixAssembler {
                     codes.stream().limit(n).map(row -> row.subList(0, n)).toList(),
                     problems.warnings());
         }
-        List<Values> values = affinities(order.subList(0, gpus));
+        List<Values> values = affinities(order.subList(0, gpus), needed(codes, gpus));
         List<GpuRow> gpuRows = new ArrayList<>();
         for (int i = 0; i < gpus; i++) {
             String name = header.names().get(order.get(i));
@@ -222,7 +222,22 @@ final class MatrixAssembler {
         return state != null;
     }
 
-    private List<Values> affinities(List<Integer> gpus) {
+    /**
+     * Whether affinities matter: they place GPUs on NUMA nodes, and no path between GPUs that are
+     * all joined by NVLink depends on that.
+     */
+    private static boolean needed(List<List<PathCode>> codes, int gpus) {
+        for (int i = 0; i < gpus; i++) {
+            for (int j = i + 1; j < gpus; j++) {
+                if (codes.get(i).get(j).kind() != PathCode.Kind.NV) {
+                    return true;
+                }
+            }
+        }
+        return gpus == 1 && codes.size() > 1;
+    }
+
+    private List<Values> affinities(List<Integer> gpus, boolean needed) {
         List<List<Affinity.Tail>> tails = new ArrayList<>();
         List<Row> known = new ArrayList<>();
         int most = 0;
@@ -267,10 +282,13 @@ final class MatrixAssembler {
             if (values != null) {
                 byRow.put(row, values);
             } else {
-                problems.add(
-                        row.span,
-                        Cells.skip(row.span.text(), end(row, row.readings.getFirst())),
-                        "row " + row.name + ": " + sorted.get(k).problem());
+                int at = Cells.skip(row.span.text(), end(row, row.readings.getFirst()));
+                String problem = "row " + row.name + ": " + sorted.get(k).problem();
+                if (needed) {
+                    problems.add(row.span, at, problem);
+                } else {
+                    problems.warn(row.span.warning(at, problem + "; its affinities are left out"));
+                }
             }
         }
         List<Values> result = new ArrayList<>();

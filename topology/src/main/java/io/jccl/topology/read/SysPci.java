@@ -1,6 +1,7 @@
 package io.jccl.topology.read;
 
 import io.jccl.topology.LinkModel;
+import io.jccl.topology.Processor;
 import io.jccl.topology.Source;
 import io.jccl.topology.Warning;
 import io.jccl.topology.internal.PciTree;
@@ -84,6 +85,7 @@ final class SysPci {
                 nics(place, ports, names);
             }
         }
+        tree.machines.add(""); // one, and it needs no id
         tree.cpus.addAll(cpus.values());
         return tree;
     }
@@ -95,13 +97,13 @@ final class SysPci {
                     Cpu cpu = new Cpu(0, n);
                     BitSet set = nodes.get(n);
                     cpu.affinity = set == null || set.isEmpty() ? null : SysFiles.cpuList(set);
-                    smp(cpu);
+                    processor(cpu);
                     return cpu;
                 });
     }
 
-    /** The link to other CPUs, by the CPU's model as Linux writes it for each architecture. */
-    private void smp(Cpu cpu) {
+    /** The CPU's model, as Linux writes it for each architecture. */
+    private void processor(Cpu cpu) {
         Map<String, String> info = new HashMap<>();
         String text = SysFiles.text(cpuinfo);
         if (text != null) {
@@ -122,10 +124,12 @@ final class SysPci {
                                 ? "arm64"
                                 : info.getOrDefault("cpu", "").startsWith("POWER") ? "ppc64" : null;
         if (arch != null) {
-            int family = number(info.get("cpu family"));
-            int model = number(info.get("model"));
-            cpu.smp = LinkModel.smp(arch, vendor == null ? "" : vendor, family, model);
-            cpu.smpSource = Source.NCCL_MODEL;
+            cpu.processor =
+                    new Processor(
+                            arch,
+                            vendor == null ? "" : vendor,
+                            number(info.get("cpu family")),
+                            number(info.get("model")));
         }
     }
 

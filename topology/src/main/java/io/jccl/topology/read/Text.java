@@ -83,7 +83,7 @@ final class Text {
             }
             start = i + 1;
         }
-        return lines;
+        return Labels.strip(lines);
     }
 
     private static Line clean(int number, String raw) {

@@ -42,6 +42,7 @@ final class TopologyOverrides {
                 b.code(i, j, t.code(i, j));
             }
         }
+        b.machinesOf(t);
         t.warnings().forEach(b::warn);
         warnings.forEach(b::warn);
         return b.build();

@@ -30,8 +30,13 @@ public final class TopologyReader {
                     new LookAlike(
                             "ROCm System Management|(Weight|Hops|Link Type) between two GPUs"
                                     + "|\\bXGMI\\b",
-                            "rocm-smi or amd-smi of AMD"),
-                    new LookAlike("\\bICN\\d|\\bPPU\\d|ppu-smi", "ppu-smi of Alibaba's PPUs"));
+                            "output of rocm-smi or amd-smi of AMD"),
+                    new LookAlike(
+                            "=== System : maxBw|\\bNCCL (INFO|WARN|TRACE)\\b",
+                            "NCCL's log, whose graphs lack the widths of PCIe links (NCCL writes a"
+                                    + " topology that is read to NCCL_TOPO_DUMP_FILE)"),
+                    new LookAlike(
+                            "\\bICN\\d|\\bPPU\\d|ppu-smi", "output of ppu-smi of Alibaba's PPUs"));
 
     private static final Pattern ICN = Pattern.compile("ICN\\d+");
 
@@ -80,9 +85,29 @@ public final class TopologyReader {
      * @throws TopologyFormatException if the text is none of the formats, or damaged
      */
     public static Topology topology(String text, ReadOptions options) {
+        return read(text, options).topology();
+    }
+
+    /**
+     * What a text has.
+     *
+     * @param topology the graph of the machine
+     * @param dump the table that it was inferred from; null if the text is XML
+     */
+    public record Reading(Topology topology, @Nullable Dump dump) {}
+
+    /**
+     * Reads the graph of a machine, and the table that it comes from.
+     *
+     * @param text what was printed, or XML
+     * @param options how to read it
+     * @return both
+     * @throws TopologyFormatException if the text is none of the formats, or damaged
+     */
+    public static Reading read(String text, ReadOptions options) {
         if (isXml(text, options)) {
             Topology xml = TopologyXml.read(text, options.lenient(), options.name());
-            return TopologyOverrides.of(xml, options, List.of());
+            return new Reading(TopologyOverrides.of(xml, options, List.of()), null);
         }
         List<Text.Line> lines = Text.lines(text);
         Dump dump = dump(text, lines, options);
@@ -91,7 +116,7 @@ public final class TopologyReader {
             // A pasted session may also have the names and rates.
             known = options.withNvlinks(NvlinkParser.parse(lines, true));
         }
-        return topology(dump, known);
+        return new Reading(topology(dump, known), dump);
     }
 
     /**
@@ -189,7 +214,7 @@ public final class TopologyReader {
                     return new TopologyFormatException(
                             line.number(),
                             line.column(line.start()),
-                            "this is output of "
+                            "this is "
                                     + other.tool
                                     + ", which is not read here: expected nvidia-smi topo -m,"
                                     + " -mp, -p2p or nvlink -s, or NCCL's topology XML");

@@ -18,6 +18,7 @@ import java.io.InputStream;
 import java.util.List;
 import java.util.Properties;
 import java.util.Random;
+import java.util.Set;
 import java.util.stream.IntStream;
 import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.Test;
@@ -122,12 +123,80 @@ class CostModelTest {
                 .count();
     }
 
-    /** NCCL 2.30's own constants: 6.6 + 14 * 0.6. */
+    /** NCCL 2.30's own constants, 6.6 + 14 * 0.6, and the launch. */
     @Test
     void smallestMessage() {
-        Prediction p = MODEL.choose(Machines.nvswitch(8, 80, 12, 20), ALL, Operation.ALL_REDUCE, 8);
-        assertEquals(15.0, p.timeUs(), 0.01);
+        Tuning tuning = MODEL.tune(Machines.nvswitch(8, 80, 12, 20), ALL, Operation.ALL_REDUCE);
+        double least =
+                tuning.ways().stream().mapToDouble(Tuning.Way::latencyUs).min().orElseThrow();
+        assertEquals(15.0, least, 0.01);
+        Prediction p = tuning.choose(8);
+        assertEquals(35.0, p.timeUs(), 0.01);
         assertEquals(Protocol.LL, p.protocol());
+    }
+
+    @Test
+    void boundsOfEachAlgorithm() {
+        Tuning h100 = MODEL.tune(Machines.nvswitch(8, 90, 18, 20.6), ALL, Operation.ALL_REDUCE);
+        List<AlgorithmBound> bounds = h100.bounds();
+        assertEquals(
+                List.of(Algorithm.NVLS, Algorithm.RING, Algorithm.TREE),
+                bounds.stream().map(AlgorithmBound::algorithm).toList());
+        // 2 (n-1) / (n+1) of what a GPU has, all of it, and 2 (n-1) / n of half of it.
+        assertEquals(14.0 / 9 * 370.8, bounds.get(0).boundGBps(), 1e-6);
+        assertEquals(370.8, bounds.get(1).boundGBps(), 1e-6);
+        assertEquals(7.0 / 8 * 370.8, bounds.get(2).boundGBps(), 0.2 * 370.8);
+        for (AlgorithmBound b : bounds) {
+            assertTrue(b.busbwGBps() <= b.boundGBps(), b::toString);
+            assertTrue(b.busbwGBps() > 0.5 * b.boundGBps(), b::toString);
+            double large =
+                    h100.only(Set.of(b.algorithm()), Set.of(Protocol.values()))
+                            .choose(1L << 40)
+                            .busbwGBps();
+            assertEquals(b.busbwGBps(), large, 1e-3 * large, b::toString);
+        }
+    }
+
+    @Test
+    void onlySomeAlgorithms() {
+        Tuning all = MODEL.tune(Machines.nvswitch(8, 90, 18, 20.6), ALL, Operation.ALL_REDUCE);
+        assertEquals(Algorithm.NVLS, all.choose(1L << 30).algorithm());
+        Tuning ring = all.only(Set.of(Algorithm.RING), Set.of(Protocol.LL, Protocol.LL128));
+        assertEquals(Algorithm.RING, ring.choose(1L << 30).algorithm());
+        assertEquals(Protocol.LL128, ring.choose(1L << 30).protocol());
+        assertEquals(1, ring.bounds().size());
+        for (long size : new long[] {8, 1 << 20, 1L << 30}) {
+            assertEquals(
+                    all.predict(size).stream()
+                            .filter(p ->
+                                    p.algorithm() == Algorithm.RING
+                                            && p.protocol() != Protocol.SIMPLE)
+                            .toList(),
+                    ring.predict(size));
+        }
+        IllegalArgumentException e =
+                assertThrows(
+                        IllegalArgumentException.class,
+                        () -> all.only(Set.of(Algorithm.PAT), Set.of(Protocol.SIMPLE)));
+        assertTrue(String.valueOf(e.getMessage()).contains("NVLS SIMPLE"), e.getMessage());
+    }
+
+    /** enqueue.cc: 16 channels of 8 heads; a round is the least that NCCL has in flight. */
+    @Test
+    void nvlsStartsWithARound() {
+        Tuning h100 = MODEL.tune(Machines.nvswitch(8, 90, 18, 20.6), ALL, Operation.ALL_REDUCE);
+        Tuning nvls = h100.only(Set.of(Algorithm.NVLS), Set.of(Protocol.SIMPLE));
+        Tuning.Way way = nvls.ways().getFirst();
+        long[] sizes = {1 << 20, 4 << 20, 32 << 20, 128 << 20, 4L << 30};
+        int[] chunk = {8, 16, 32, 64, 128}; // KiB; 1 MiB is less than a round of 16 KiB
+        for (int i = 0; i < sizes.length; i++) {
+            double round = 16 * 8 * 1024.0 * chunk[i];
+            assertEquals(
+                    20 + way.latencyUs() + (sizes[i] + round) / (1000 * way.algbwGBps()),
+                    nvls.choose(sizes[i]).timeUs(),
+                    1e-6,
+                    sizes[i] + " bytes");
+        }
     }
 
     @Test

@@ -14,6 +14,7 @@ import io.jccl.topology.LinkModel;
 import io.jccl.topology.Machines;
 import io.jccl.topology.Nic;
 import io.jccl.topology.Node;
+import io.jccl.topology.Processor;
 import io.jccl.topology.Source;
 import io.jccl.topology.Switch;
 import io.jccl.topology.Topology;
@@ -27,6 +28,7 @@ import java.util.Map;
 import java.util.Objects;
 import java.util.Random;
 import java.util.TreeMap;
+import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -251,7 +253,7 @@ class TopologyXmlTest {
                             new double[] {0, 12.5, 50}[r.nextInt(3)]));
         }
         double[] rates = {12, 24, 48, 6, 0.1875, 7.5, 13.125, 96, 3};
-        double[] smps = {6, 10, 16, 22, 32, 40};
+        double[] smps = {6, 10, 16, 22, 24, 32, 40};
         double smp = smps[r.nextInt(smps.length)];
         int numas = r.nextInt(1, 5);
         List<Integer> numa = new ArrayList<>();
@@ -441,7 +443,6 @@ class TopologyXmlTest {
                 "dev=\"1\"|dev=\"0\"|12|dev 0 appears at two <gpu>",
                 "dev=\"1\"|dev=\"one\"|7|dev of <gpu> is \"one\", expected a number",
                 "target=\"0000:16:00.0\"|target=\"0000:ff:00.0\"|13|no GPU of this file",
-                "target=\"0000:16:00.0\"|target=\"0000:17:00.0\"|13|the GPU itself",
                 "count=\"4\" tclass=\"0x030200\"|count=\"3\" tclass=\"0x030200\"|12|NVLinks to",
                 "count=\"4\" tclass=\"0x030200\"|tclass=\"0x030200\"|8|has no count",
                 "count=\"4\" tclass=\"0x030200\"|count=\"0\" tclass=\"0x030200\"|8|number of 1 to"
@@ -527,6 +528,48 @@ class TopologyXmlTest {
         assertEquals(16, t.links().getLast().gbps());
     }
 
+    /** The families of AMD also as NCCL up to 2.30 writes them. */
+    @ParameterizedTest
+    @CsvSource({
+        "x86_64,AuthenticAMD,23,49,16",
+        "x86_64,AuthenticAMD,25,1,24",
+        "x86_64,AuthenticAMD,26,2,32",
+        "x86_64,AuthenticAMD,143,49,16",
+        "x86_64,AuthenticAMD,175,17,24",
+        "x86_64,AuthenticAMD,191,2,32",
+        "x86_64,GenuineIntel,6,207,40",
+        "x86_64,Shanghai,7,91,9",
+        "arm64,,0,0,6",
+        "ppc64,,0,0,32"
+    })
+    void theCpuSurvives(String arch, @Nullable String vendor, int family, int model, double smp) {
+        Processor cpu = new Processor(arch, vendor == null ? "" : vendor, family, model);
+        for (int sockets = 1; sockets <= 2; sockets++) {
+            Topology.Builder b = new Topology.Builder("box");
+            b.addGpu(0, 80);
+            for (int i = 0; i < sockets; i++) {
+                b.processor(b.addSwitch("numa" + i, Switch.Kind.NUMA), cpu);
+            }
+            if (sockets == 2) {
+                b.link(1, 2, LinkKind.SMP, 1, cpu.smpGbps(), Source.NCCL_MODEL);
+            }
+            b.link(0, 1, LinkKind.PCIE, 1, 24, Source.DEVICE);
+            String xml = TopologyXml.write(b.build());
+            Topology back = TopologyXml.read(xml, false, "box");
+            assertEquals(List.of(), back.warnings(), xml);
+            for (Switch numa : back.switches()) {
+                if (numa.kind() == Switch.Kind.NUMA) {
+                    assertEquals(cpu, back.processor(numa.id()), xml);
+                }
+            }
+            assertEquals(xml, TopologyXml.write(back));
+            back.links().stream()
+                    .filter(l -> l.kind() == LinkKind.SMP)
+                    .forEach(l -> assertEquals(smp, l.gbps()));
+        }
+        assertEquals(smp, cpu.smpGbps());
+    }
+
     @Test
     void olderIntelCpusHaveOneHostBridgeASocket() {
         String two =
@@ -578,6 +621,34 @@ class TopologyXmlTest {
                         .orElseThrow()
                         .gbps());
         roundTrip(t);
+    }
+
+    /** Azure's file for its A100 machines with four GPUs has them; NCCL reads it. */
+    @Test
+    void anNvlinkFromAGpuToItselfIsIgnored() {
+        Topology t = read(onlySelf());
+        assertEquals(0, t.links().stream().filter(l -> l.kind() == LinkKind.NVLINK).count());
+        assertTrue(
+                t.warnings().toString().contains("to itself is ignored"), t.warnings().toString());
+    }
+
+    private static String onlySelf() {
+        return SMALL.replace("<nvlink target=\"0000:17:00.0\"", "<nvlink target=\"0000:16:00.0\"")
+                .replaceFirst(
+                        "(dev=\"0\" sm=\"80\" rank=\"0\" gdr=\"1\">\\s*<nvlink target=\")0000:16",
+                        "$10000:17");
+    }
+
+    @Test
+    void versionTwoIsOfRccl() {
+        TopologyFormatException e =
+                assertThrows(
+                        TopologyFormatException.class,
+                        () ->
+                                read(
+                                        SMALL.replace(
+                                                "<system version=\"1\"", "<system version=\"2\"")));
+        assertTrue(String.valueOf(e.getMessage()).contains("RCCL"), e.getMessage());
     }
 
     @Test

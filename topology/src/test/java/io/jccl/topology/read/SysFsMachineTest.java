@@ -128,7 +128,9 @@ class SysFsMachineTest {
     void linksBetweenCpus() throws IOException {
         FakeSys s = FakeSys.twoSockets(temp);
         Object[][] cases = {
-            {"vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t: 1\n", 16.0},
+            {"vendor_id\t: AuthenticAMD\ncpu family\t: 23\nmodel\t: 49\n", 16.0},
+            {"vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t: 1\n", 24.0},
+            {"vendor_id\t: AuthenticAMD\ncpu family\t: 26\nmodel\t: 2\n", 32.0},
             {"processor : 0\nCPU implementer : 0x41\n", 6.0},
             {"processor : 0\ncpu\t\t: POWER9, altivec supported\n", 32.0},
             {"garbage", 10.0},

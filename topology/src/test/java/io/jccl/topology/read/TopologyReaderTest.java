@@ -152,6 +152,22 @@ class TopologyReaderTest {
                 error(text.replace("128-190\t0", "128-191\t0")), "line 2, column", "a tab is lost");
     }
 
+    /** Between GPUs that NVLink joins nothing depends on affinities. */
+    @Test
+    void affinitiesThatNobodyNeedsRefuseNothing() {
+        String text =
+                "\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n"
+                        + "GPU0\t X \tNV12\tPIX\t0-95,128-1910\t\tN/A\n"
+                        + "GPU1\tNV12\t X \tPIX\t96-127\t1\t\tN/A\n"
+                        + "NIC0\tPIX\tPIX\t X\n";
+        PathMatrix m = matrix(text);
+        assertEquals("NV12", m.code(0, 1).text());
+        assertNull(m.gpus().get(0).cpuAffinity());
+        assertEquals("96-127", m.gpus().get(1).cpuAffinity());
+        assertTrue(m.warnings().toString().contains("its affinities are left out"), text);
+        contains(error(text.replace("NV12", "SYS")), "line 2, column", "a tab is lost");
+    }
+
     @Test
     void listsAndRanges() {
         PathMatrix m =
