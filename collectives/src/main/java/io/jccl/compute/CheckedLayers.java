@@ -47,8 +47,7 @@ abstract class CheckedLayers implements Layers {
 
     abstract void doActivate(Activation function, Buffer x, Buffer y, Stream stream);
 
-    abstract void doActivateBackward(
-            Activation function, Buffer x, Buffer gradient, Stream stream);
+    abstract void doActivateBackward(Activation function, Buffer x, Buffer gradient, Stream stream);
 
     abstract void doSwiglu(Buffer x, int width, Buffer y, Stream stream);
 

@@ -295,8 +295,7 @@ final class CudaLayers extends CheckedLayers {
     }
 
     @Override
-    void doAttention(
-            AttentionShape shape, Buffer qkv, Buffer out, Buffer logSums, Stream stream) {
+    void doAttention(AttentionShape shape, Buffer qkv, Buffer out, Buffer logSums, Stream stream) {
         shape(launch(attention, qkv).put(qkv), shape)
                 .put(out)
                 .put(logSums)

@@ -427,8 +427,7 @@ final class HostLayers extends CheckedLayers {
     }
 
     @Override
-    void doAttention(
-            AttentionShape shape, Buffer qkv, Buffer out, Buffer logSums, Stream stream) {
+    void doAttention(AttentionShape shape, Buffer qkv, Buffer out, Buffer logSums, Stream stream) {
         MemorySegment from = qkv.asSegment();
         MemorySegment to = out.asSegment();
         MemorySegment sums = logSums.asSegment();

@@ -97,8 +97,7 @@ public interface Layers {
      * @param gradient gets that of the input
      * @param stream where
      */
-    void swigluBackward(
-            Buffer x, int width, Buffer outputGradient, Buffer gradient, Stream stream);
+    void swigluBackward(Buffer x, int width, Buffer outputGradient, Buffer gradient, Stream stream);
 
     /**
      * Rotary embedding, in place.
@@ -132,8 +131,8 @@ public interface Layers {
 
     /**
      * Adds rows in their order: {@code target[index[r]] += source[r]}, the gradient of an
-     * embedding, whose lookup is {@link Compute#gatherRows}. Indices may repeat; rows whose index is
-     * not a row of the target are left out.
+     * embedding, whose lookup is {@link Compute#gatherRows}. Indices may repeat; rows whose index
+     * is not a row of the target are left out.
      *
      * @param source rows
      * @param width elements of a row, 1 or more

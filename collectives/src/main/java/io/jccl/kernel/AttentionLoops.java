@@ -87,8 +87,7 @@ public final class AttentionLoops {
     }
 
     /** {@link #forward} of the heads that share a key head: unit sequence keyHeads + key head. */
-    public void forwardUnit(
-            MemorySegment qkv, MemorySegment out, MemorySegment logSums, int unit) {
+    public void forwardUnit(MemorySegment qkv, MemorySegment out, MemorySegment logSums, int unit) {
         int s = unit / keyHeads;
         int keyHead = unit % keyHeads;
         readKeys(qkv, s, keyHead);

@@ -112,9 +112,7 @@ public final class LayerLoops {
             float bend = s * (1 - s);
             // Far from 0 the square would overflow, and 0 times infinity is NaN.
             gradient[i] *=
-                    bend == 0
-                            ? s
-                            : s + v * bend * (GELU_SLOPE * (1 + 3 * GELU_CUBE * v * v));
+                    bend == 0 ? s : s + v * bend * (GELU_SLOPE * (1 + 3 * GELU_CUBE * v * v));
         }
     }
 
@@ -205,7 +203,10 @@ public final class LayerLoops {
                 for (int m = 0; m < n; m++) {
                     left &= indices[m] != i;
                 }
-                if (left && (best < 0 || x[i] > x[best] || (Float.isNaN(x[best]) && !Float.isNaN(x[i])))) {
+                if (left
+                        && (best < 0
+                                || x[i] > x[best]
+                                || (Float.isNaN(x[best]) && !Float.isNaN(x[i])))) {
                     best = i;
                 }
             }

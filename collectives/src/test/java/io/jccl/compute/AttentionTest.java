@@ -43,15 +43,14 @@ class AttentionTest extends LayersTests {
         /** Where a head of a row's queries (0), keys (1) or values (2) is. */
         int at(int row, int head, int kind) {
             int key = head / (s.heads() / s.keyHeads());
-            int heads =
-                    kind == 0 ? head : s.heads() + (kind == 1 ? key : s.keyHeads() + key);
+            int heads = kind == 0 ? head : s.heads() + (kind == 1 ? key : s.keyHeads() + key);
             return (int) (row * s.rowWidth()) + heads * s.size();
         }
 
         /**
          * Of a row and head: scores e, which float32 moves by (size + 3) steps of the sum of
-         * absolute products at most, and so a probability by twice the largest such error,
-         * relative to it, and the roundings of a sum of as many as there are columns.
+         * absolute products at most, and so a probability by twice the largest such error, relative
+         * to it, and the roundings of a sum of as many as there are columns.
          */
         void run(int first, int row, int head, double[] g, double[] result) {
             int n = row - first + 1;

@@ -184,7 +184,15 @@ class LayersRowsTest extends LayersTests {
                     Norm rms = new Norm(Norm.Kind.RMS, 3, 0);
                     refuses(
                             "statistics has 4 elements, but what the rows of x need has 2",
-                            () -> l.norm(rms, f, null, null, tame(r, f.dataType(), 6), g, r.stream));
+                            () ->
+                                    l.norm(
+                                            rms,
+                                            f,
+                                            null,
+                                            null,
+                                            tame(r, f.dataType(), 6),
+                                            g,
+                                            r.stream));
                     refuses(
                             "x is of double, expected float, bfloat16 or half",
                             () -> l.activate(Activation.GELU, d, d, r.stream));
@@ -223,7 +231,8 @@ class LayersRowsTest extends LayersTests {
         refuses("the size of a head is 3", () -> new Rotary(1, 3, 1, 3));
         refuses("a row has 7 elements", () -> new Rotary(2, 4, 1, 7));
         refuses("epsilon is NaN", () -> new Norm(Norm.Kind.LAYER, 1, Float.NaN));
-        assertArrayEquals(new float[] {1, 0, (float) Math.cos(1), (float) Math.sin(1)},
+        assertArrayEquals(
+                new float[] {1, 0, (float) Math.cos(1), (float) Math.sin(1)},
                 new Rotary(1, 2, 2, 2).angles(10000));
     }
 

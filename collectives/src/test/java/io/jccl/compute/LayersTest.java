@@ -102,8 +102,7 @@ class LayersTest extends LayersTests {
         double[] bound = new double[x.length];
         double[] weightBound = new double[width];
         double[] biasBound = new double[width];
-        r.c.layers()
-                .normBackward(norm, input, weight, statistics, dy, gradient, dw, db, r.stream);
+        r.c.layers().normBackward(norm, input, weight, statistics, dy, gradient, dw, db, r.stream);
         boolean layer = norm.kind() == Norm.Kind.LAYER;
         for (int row = 0; row < by.length; row++) {
             double sum = 0;
