@@ -21,6 +21,7 @@ module io.jccl.collectives {
             io.jccl.offload,
             io.jccl.parallel;
     exports io.jccl.kernel to
+            io.jccl.bench,
             io.jccl.offload,
             io.jccl.parallel;
     exports io.jccl.ras to

@@ -2,6 +2,9 @@ package io.jccl.train;
 
 import static java.lang.foreign.ValueLayout.JAVA_FLOAT;
 
+import io.jccl.device.DataType;
+import io.jccl.kernel.FloatRows;
+import io.jccl.kernel.LayerLoops;
 import java.lang.foreign.MemorySegment;
 
 /**
@@ -11,6 +14,9 @@ import java.lang.foreign.MemorySegment;
  */
 public final class Functions {
     private static final float EPSILON = 1e-6f;
+
+    /** Elements at a time where there are no rows. */
+    private static final int PIECE = 1 << 12;
 
     private Functions() {}
 
@@ -23,22 +29,13 @@ public final class Functions {
      * @param width elements of a row
      */
     public static void norm(MemorySegment x, MemorySegment normed, int rows, int width) {
+        float[] row = new float[width];
         for (int r = 0; r < rows; r++) {
             long from = (long) r * width;
-            float by = inverse(x, from, width);
-            for (int i = 0; i < width; i++) {
-                set(normed, from + i, get(x, from + i) * by);
-            }
+            load(x, from, row);
+            LayerLoops.norm(row, width, 0, LayerLoops.inverse(row, width, 0, EPSILON), row);
+            store(row, normed, from);
         }
-    }
-
-    private static float inverse(MemorySegment x, long from, int width) {
-        float sum = 0;
-        for (int i = 0; i < width; i++) {
-            float v = get(x, from + i);
-            sum += v * v;
-        }
-        return (float) (1 / Math.sqrt(sum / width + EPSILON));
     }
 
     /**
@@ -56,18 +53,17 @@ public final class Functions {
             MemorySegment gradient,
             int rows,
             int width) {
+        float[] row = new float[width];
+        float[] g = new float[width];
+        float[] sum = new float[width];
         for (int r = 0; r < rows; r++) {
             long from = (long) r * width;
-            float by = inverse(x, from, width);
-            float dot = 0;
-            for (int i = 0; i < width; i++) {
-                dot += get(normedGradient, from + i) * get(x, from + i);
-            }
-            float along = dot * by * by / width;
-            for (int i = 0; i < width; i++) {
-                float d = by * (get(normedGradient, from + i) - along * get(x, from + i));
-                set(gradient, from + i, get(gradient, from + i) + d);
-            }
+            load(x, from, row);
+            load(normedGradient, from, g);
+            load(gradient, from, sum);
+            float by = LayerLoops.inverse(row, width, 0, EPSILON);
+            LayerLoops.normBackward(row, g, width, false, 0, by, sum);
+            store(sum, gradient, from);
         }
     }
 
@@ -93,9 +89,12 @@ public final class Functions {
      * @param count number of elements
      */
     public static void reluSquared(MemorySegment x, MemorySegment y, long count) {
-        for (long i = 0; i < count; i++) {
-            float r = Math.max(get(x, i), 0);
-            set(y, i, r * r);
+        float[] piece = new float[PIECE];
+        for (long i = 0; i < count; i += PIECE) {
+            int n = (int) Math.min(PIECE, count - i);
+            FloatRows.load(x, DataType.FLOAT32, i, piece, 0, n);
+            LayerLoops.reluSquared(piece, n, piece);
+            FloatRows.store(piece, 0, y, DataType.FLOAT32, i, n);
         }
     }
 
@@ -107,8 +106,14 @@ public final class Functions {
      * @param count number of elements
      */
     public static void reluSquaredBackward(MemorySegment x, MemorySegment gradient, long count) {
-        for (long i = 0; i < count; i++) {
-            set(gradient, i, get(gradient, i) * 2 * Math.max(get(x, i), 0));
+        float[] piece = new float[PIECE];
+        float[] g = new float[PIECE];
+        for (long i = 0; i < count; i += PIECE) {
+            int n = (int) Math.min(PIECE, count - i);
+            FloatRows.load(x, DataType.FLOAT32, i, piece, 0, n);
+            FloatRows.load(gradient, DataType.FLOAT32, i, g, 0, n);
+            LayerLoops.reluSquaredBackward(piece, n, g);
+            FloatRows.store(g, 0, gradient, DataType.FLOAT32, i, n);
         }
     }
 
@@ -125,23 +130,22 @@ public final class Functions {
     public static double crossEntropy(
             MemorySegment logits, int[] targets, int rows, int tokens, float scale) {
         double loss = 0;
+        float[] row = new float[tokens];
         for (int r = 0; r < rows; r++) {
-            long row = (long) r * tokens;
-            float most = Float.NEGATIVE_INFINITY;
-            for (int t = 0; t < tokens; t++) {
-                most = Math.max(most, get(logits, row + t));
-            }
-            double sum = 0;
-            for (int t = 0; t < tokens; t++) {
-                sum += Math.exp(get(logits, row + t) - most);
-            }
-            loss += Math.log(sum) - (get(logits, row + targets[r]) - most);
-            for (int t = 0; t < tokens; t++) {
-                double p = Math.exp(get(logits, row + t) - most) / sum;
-                set(logits, row + t, (float) (t == targets[r] ? p - 1 : p) * scale);
-            }
+            long from = (long) r * tokens;
+            load(logits, from, row);
+            loss += LayerLoops.crossEntropy(row, tokens, targets[r], scale);
+            store(row, logits, from);
         }
         return loss;
+    }
+
+    private static void load(MemorySegment from, long index, float[] row) {
+        FloatRows.load(from, DataType.FLOAT32, index, row, 0, row.length);
+    }
+
+    private static void store(float[] row, MemorySegment to, long index) {
+        FloatRows.store(row, 0, to, DataType.FLOAT32, index, row.length);
     }
 
     private static float get(MemorySegment m, long index) {

@@ -1,7 +1,9 @@
 package io.jccl.train;
 
 import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
 import io.jccl.device.Device;
+import io.jccl.kernel.AttentionLoops;
 
 /**
  * Scratch memory that the blocks of a rank share, since they compute one after the other.
@@ -21,7 +23,7 @@ final class Workspace {
     /** Columns of attention's outputs on this rank. */
     final int attended;
 
-    final Attention attention;
+    final AttentionLoops attention;
 
     /** The gradient on the residual path. */
     final Buffer gradient;
@@ -52,7 +54,9 @@ final class Workspace {
         hidden = shape.hidden();
         attended = hidden / tensorRanks;
         int heads = shape.heads() / tensorRanks;
-        attention = new Attention(shape.context(), heads, hidden / shape.heads());
+        attention =
+                new AttentionLoops(
+                        shape.context(), heads, heads, hidden / shape.heads(), DataType.FLOAT32);
         long share = (long) shareRows * hidden;
         gradient = owned.floats(device, share);
         normedGradient = owned.floats(device, share);

@@ -102,6 +102,13 @@ final class Arguments {
         }
     }
 
+    static void atLeastOne(String name, int value) {
+        if (value < 1) {
+            throw new IllegalArgumentException(
+                    "the " + name + " is " + value + ", expected 1 or more");
+        }
+    }
+
     /** Number of rows of a width. */
     static long rows(Buffer b, String name, long width) {
         if (width < 1 || b.count() % width != 0) {

@@ -209,6 +209,14 @@ public interface Compute extends AutoCloseable {
     void spin(Duration duration, Stream stream);
 
     /**
+     * Layers of a transformer, with the same device and threads.
+     *
+     * @return the same each time
+     * @throws io.jccl.error.JcclException if CUDA does not take the kernels
+     */
+    Layers layers();
+
+    /**
      * The device.
      *
      * @return where buffers and streams have to be

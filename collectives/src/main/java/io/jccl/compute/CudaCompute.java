@@ -55,6 +55,9 @@ final class CudaCompute extends CheckedCompute {
     /** Where a value is converted to the bits that fill a buffer; guarded by itself. */
     private final MemorySegment one = MemorySegment.ofArray(new long[1]);
 
+    /** Loaded when they are asked for; guarded by this. */
+    private @Nullable Layers layers;
+
     private final @Nullable Buffer[] ones = new Buffer[TYPES];
 
     CudaCompute(Device where) {
@@ -99,7 +102,7 @@ final class CudaCompute extends CheckedCompute {
     }
 
     /** A type's name in the kernels' sources. */
-    private static String name(DataType type) {
+    static String name(DataType type) {
         return switch (type) {
             case FLOAT32 -> "f32";
             case FLOAT64 -> "f64";
@@ -109,7 +112,7 @@ final class CudaCompute extends CheckedCompute {
         };
     }
 
-    private CudaKernel kernel(String name) {
+    CudaKernel kernel(String name) {
         return CudaKernel.of(name, device);
     }
 
@@ -125,11 +128,16 @@ final class CudaCompute extends CheckedCompute {
         return Objects.requireNonNull(kernel).launch();
     }
 
-    private CudaStream on(Stream stream) {
+    CudaStream on(Stream stream) {
         return CudaStream.of(stream, device);
     }
 
-    private int blocks(long elements) {
+    /** Blocks that the device runs at once. */
+    int mostBlocks() {
+        return mostBlocks;
+    }
+
+    int blocks(long elements) {
         long wanted = (elements + UNROLL * CudaKernel.BLOCK - 1) / (UNROLL * CudaKernel.BLOCK);
         return (int) Math.min(wanted, mostBlocks);
     }
@@ -320,6 +328,16 @@ final class CudaCompute extends CheckedCompute {
     @Override
     void doSpin(long nanos, Stream stream) {
         launch(spin).put(nanos).run(on(stream), 1);
+    }
+
+    @Override
+    public synchronized Layers layers() {
+        Layers known = layers;
+        if (known == null) {
+            known = new CudaLayers(this);
+            layers = known;
+        }
+        return known;
     }
 
     @Override

@@ -29,6 +29,7 @@ final class HostCompute extends CheckedCompute {
     private static final UpdateKernel.Rule[] RULES = UpdateKernel.Rule.values();
 
     private final Chunks team;
+    private final Layers layers = new HostLayers(this);
     private boolean closed;
 
     HostCompute(int threads) {
@@ -37,11 +38,11 @@ final class HostCompute extends CheckedCompute {
     }
 
     /** What is done to elements from begin to before end. */
-    private interface Range {
+    interface Range {
         void run(long begin, long end);
     }
 
-    private static void enqueue(Stream stream, Runnable work) {
+    static void enqueue(Stream stream, Runnable work) {
         if (stream.device().kind() != Device.Kind.HOST) {
             throw new IllegalArgumentException(
                     "the stream belongs to " + stream.device() + ", expected one of the host");
@@ -49,7 +50,7 @@ final class HostCompute extends CheckedCompute {
         stream.launchHostFunction(work);
     }
 
-    private void each(Stream stream, long count, Range range) {
+    void each(Stream stream, long count, Range range) {
         run(
                 stream,
                 count,
@@ -59,6 +60,22 @@ final class HostCompute extends CheckedCompute {
                         range.run(begin, end);
                     }
                 });
+    }
+
+    /**
+     * Shares units of some work each, such as rows of a width; a thread takes several at a time if
+     * they are small.
+     */
+    void rows(Stream stream, long units, long work, Range range) {
+        long grain = Math.max(1, Chunks.CHUNK / Math.max(1, work));
+        long pieces = (units + grain - 1) / grain;
+        each(
+                stream,
+                pieces * Chunks.CHUNK,
+                (begin, end) ->
+                        range.run(
+                                begin / Chunks.CHUNK * grain,
+                                Math.min(units, end / Chunks.CHUNK * grain)));
     }
 
     private void run(Stream stream, long count, Chunks.Work work) {
@@ -331,6 +348,11 @@ final class HostCompute extends CheckedCompute {
                         Thread.onSpinWait();
                     }
                 });
+    }
+
+    @Override
+    public Layers layers() {
+        return layers;
     }
 
     @Override

@@ -1,0 +1,277 @@
+/*
+ * Layers of a transformer but attention: norms, activations, rotary embedding, sums over rows, the
+ * gradient of an embedding, and the choice of a router. Elements are computed with as float32.
+ * Where a block works on a row, the threads' partial sums are added as a tree.
+ */
+
+/*
+ * y = (x - mean) / deviation, times a weight and plus a bias where there are any; the mean is 0 for
+ * RMSNorm. statistics gets the reciprocal of the deviation of each row, for LayerNorm after the
+ * mean.
+ */
+template <bool LAYER, class T>
+INLINE void norm(const T *x, long rows, long width, const T *weight, const T *bias, float epsilon,
+    T *y, float *statistics) {
+  __shared__ float scratch[BLOCK];
+  for (long r = blockIdx.x; r < rows; r += gridDim.x) {
+    const T *in = x + r * width;
+    float mean = 0;
+    if (LAYER) {
+      float all = 0;
+      for (long i = threadIdx.x; i < width; i += BLOCK) {
+        all += widen(in[i]);
+      }
+      mean = block_sum(all, scratch) / (float)width;
+    }
+    float squares = 0;
+    for (long i = threadIdx.x; i < width; i += BLOCK) {
+      float v = widen(in[i]) - mean;
+      squares += v * v;
+    }
+    squares = block_sum(squares, scratch);
+    float by = (float)(1 / sqrt((double)(squares / (float)width + epsilon)));
+    for (long i = threadIdx.x; i < width; i += BLOCK) {
+      float v = (widen(in[i]) - mean) * by;
+      v = weight == 0 ? v : v * widen(weight[i]);
+      narrow(bias == 0 ? v : v + widen(bias[i]), &y[r * width + i]);
+    }
+    if (threadIdx.x == 0) {
+      if (LAYER) {
+        statistics[2 * r] = mean;
+      }
+      statistics[LAYER ? 2 * r + 1 : r] = by;
+    }
+  }
+}
+
+/* gradient += the gradient of x, from dy, that of y. */
+template <bool LAYER, class T>
+INLINE void norm_backward(const T *x, long rows, long width, const T *weight,
+    const float *statistics, const T *dy, T *gradient) {
+  __shared__ float scratch[BLOCK];
+  for (long r = blockIdx.x; r < rows; r += gridDim.x) {
+    const T *in = x + r * width;
+    const T *out = dy + r * width;
+    float mean = LAYER ? statistics[2 * r] : 0;
+    float by = statistics[LAYER ? 2 * r + 1 : r];
+    float sum = 0, dot = 0;
+    for (long i = threadIdx.x; i < width; i += BLOCK) {
+      float g = weight == 0 ? widen(out[i]) : widen(out[i]) * widen(weight[i]);
+      sum += g;
+      dot += g * (widen(in[i]) - mean);
+    }
+    sum = LAYER ? block_sum(sum, scratch) / (float)width : 0;
+    dot = block_sum(dot, scratch) * by * by / (float)width;
+    for (long i = threadIdx.x; i < width; i += BLOCK) {
+      float g = weight == 0 ? widen(out[i]) : widen(out[i]) * widen(weight[i]);
+      float d = by * (g - sum - dot * (widen(in[i]) - mean));
+      T *to = &gradient[r * width + i];
+      narrow(widen(*to) + d, to);
+    }
+  }
+}
+
+/* Sums over rows: 16 columns a block, rows in 16 classes, whose sums are added as a tree. */
+enum { COLUMNS = 16 };
+
+/* The sum over the classes, valid in the threads below COLUMNS. */
+INLINE float sum_of_classes(float x, float *scratch) {
+  int t = (int)threadIdx.x;
+  scratch[t] = x;
+  __syncthreads();
+  for (int half = BLOCK / 2; half >= COLUMNS; half /= 2) {
+    if (t < half) {
+      scratch[t] += scratch[t + half];
+    }
+    __syncthreads();
+  }
+  float sum = scratch[t % COLUMNS];
+  __syncthreads();
+  return sum;
+}
+
+template <class T> INLINE void column_sums(const T *x, long rows, long width, float *target) {
+  __shared__ float scratch[BLOCK];
+  for (long first = (long)blockIdx.x * COLUMNS; first < width; first += (long)gridDim.x * COLUMNS) {
+    long column = first + threadIdx.x % COLUMNS;
+    float sum = 0;
+    for (long r = threadIdx.x / COLUMNS; column < width && r < rows; r += BLOCK / COLUMNS) {
+      sum += widen(x[r * width + column]);
+    }
+    sum = sum_of_classes(sum, scratch);
+    if (threadIdx.x < COLUMNS && column < width) {
+      target[column] += sum;
+    }
+  }
+}
+
+/* weight_gradient += the sum over rows of dy times what the norm gave before the weight. */
+template <bool LAYER, class T>
+INLINE void norm_weight(const T *x, long rows, long width, const float *statistics, const T *dy,
+    float *weight_gradient) {
+  __shared__ float scratch[BLOCK];
+  for (long first = (long)blockIdx.x * COLUMNS; first < width; first += (long)gridDim.x * COLUMNS) {
+    long column = first + threadIdx.x % COLUMNS;
+    float sum = 0;
+    for (long r = threadIdx.x / COLUMNS; column < width && r < rows; r += BLOCK / COLUMNS) {
+      float mean = LAYER ? statistics[2 * r] : 0;
+      float by = statistics[LAYER ? 2 * r + 1 : r];
+      long at = r * width + column;
+      sum += widen(dy[at]) * ((widen(x[at]) - mean) * by);
+    }
+    sum = sum_of_classes(sum, scratch);
+    if (threadIdx.x < COLUMNS && column < width) {
+      weight_gradient[column] += sum;
+    }
+  }
+}
+
+INLINE float logistic(float x) { return 1 / (1 + expf(-x)); }
+
+/* sqrt(8 / pi): 0.5 (1 + tanh(u)) is logistic(2 u). */
+#define GELU_SLOPE 1.5957691216057308f
+#define GELU_CUBE 0.044715f
+
+INLINE float gelu(float x) { return x * logistic(GELU_SLOPE * (x + GELU_CUBE * x * x * x)); }
+
+INLINE float gelu_slope(float x) {
+  float s = logistic(GELU_SLOPE * (x + GELU_CUBE * x * x * x));
+  float bend = s * (1 - s);
+  /* Far from 0 the square would overflow, and 0 times infinity is NaN. */
+  return bend == 0 ? s : s + x * bend * (GELU_SLOPE * (1 + 3 * GELU_CUBE * x * x));
+}
+
+/* Positive or NaN, else 0. */
+INLINE float relu(float x) { return x <= 0 ? 0 : x; }
+
+INLINE u32 order_of(float x) {
+  if (x != x) {
+    return 0;
+  }
+  u32 bits = bits_of(x + 0.0f);
+  return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
+}
+
+/* The k largest of each row, the largest first; of equal ones the first; NaN last. */
+template <class T>
+INLINE void top_k(const T *x, long rows, int width, int k, T *values, int *indices) {
+  EACH(r, rows) {
+    const T *in = x + r * width;
+    u32 last = 0xffffffffu;
+    int last_index = -1;
+    for (int n = 0; n < k; n++) {
+      u32 best = 0;
+      int index = -1;
+      for (int i = 0; i < width; i++) {
+        u32 key = order_of(widen(in[i]));
+        bool left = key < last || (key == last && i > last_index);
+        if (left && (index < 0 || key > best)) {
+          best = key;
+          index = i;
+        }
+      }
+      last = best;
+      last_index = index;
+      indices[r * k + n] = index;
+      values[r * k + n] = in[index];
+    }
+  }
+}
+
+#define NORM(name, layer, type) \
+  KERNEL(name##_##type, const type##_t *x, long rows, long width, const type##_t *weight, \
+      const type##_t *bias, float epsilon, type##_t *y, float *statistics) { \
+    norm<layer>(x, rows, width, weight, bias, epsilon, y, statistics); \
+  } \
+  KERNEL(name##_backward_##type, const type##_t *x, long rows, long width, \
+      const type##_t *weight, const float *statistics, const type##_t *dy, type##_t *gradient) { \
+    norm_backward<layer>(x, rows, width, weight, statistics, dy, gradient); \
+  } \
+  KERNEL(name##_weight_##type, const type##_t *x, long rows, long width, \
+      const float *statistics, const type##_t *dy, float *weight_gradient) { \
+    norm_weight<layer>(x, rows, width, statistics, dy, weight_gradient); \
+  }
+
+#define ACTIVATION(name, value, slope, type) \
+  KERNEL(name##_##type, const type##_t *x, type##_t *y, long n) { \
+    EACH(i, n) { \
+      float v = widen(x[i]); \
+      narrow(value, &y[i]); \
+    } \
+  } \
+  /* gradient: of y, changed to that of x */ \
+  KERNEL(name##_backward_##type, const type##_t *x, type##_t *gradient, long n) { \
+    EACH(i, n) { \
+      float v = widen(x[i]), g = widen(gradient[i]); \
+      narrow(slope, &gradient[i]); \
+    } \
+  }
+
+#define LAYERS(type) \
+  NORM(rms, false, type) \
+  NORM(layer, true, type) \
+  ACTIVATION(gelu, gelu(v), g * gelu_slope(v), type) \
+  ACTIVATION(relu_squared, relu(v) * relu(v), g * 2 * relu(v), type) \
+  /* rows of 2 width elements: a gate and what passes it */ \
+  KERNEL(swiglu_##type, const type##_t *x, long width, type##_t *y, long n) { \
+    EACH(i, n) { \
+      long at = i / width * width + i; \
+      float a = widen(x[at]); \
+      narrow(a * logistic(a) * widen(x[at + width]), &y[i]); \
+    } \
+  } \
+  KERNEL(swiglu_backward_##type, const type##_t *x, long width, const type##_t *dy, \
+      type##_t *dx, long n) { \
+    EACH(i, n) { \
+      long at = i / width * width + i; \
+      float a = widen(x[at]), b = widen(x[at + width]), g = widen(dy[i]); \
+      float s = logistic(a); \
+      narrow(g * b * (s * (1 + a * (1 - s))), &dx[at]); \
+      narrow(g * (a * s), &dx[at + width]); \
+    } \
+  } \
+  /* Turns the pairs (i, i + size / 2) of the first heads of each row; angles: cosines, then sines, \
+     of each position. sign -1 turns back. */ \
+  KERNEL(rotary_##type, type##_t *x, long rows, long stride, int heads, int size, int context, \
+      const float *angles, float sign) { \
+    long half = size / 2; \
+    EACH(i, rows * heads * half) { \
+      long row = i / (heads * half); \
+      long pair = i % half; \
+      long first = row * stride + (i / half % heads) * size + pair; \
+      const float *turn = angles + row % context * size; \
+      float c = turn[pair], s = turn[half + pair] * sign; \
+      float a = widen(x[first]), b = widen(x[first + half]); \
+      narrow(a * c - b * s, &x[first]); \
+      narrow(a * s + b * c, &x[first + half]); \
+    } \
+  } \
+  KERNEL(bias_##type, type##_t *x, const type##_t *bias, long width, long n) { \
+    EACH(i, n) { narrow(widen(x[i]) + widen(bias[i % width]), &x[i]); } \
+  } \
+  KERNEL(column_sums_##type, const type##_t *x, long rows, long width, float *target) { \
+    column_sums(x, rows, width, target); \
+  } \
+  /* target[index[r]] += source[r] in the order of r: a row of the target is one block's, a column \
+     of it one thread's */ \
+  KERNEL(scatter_add_##type, const type##_t *source, const int *index, long rows, long width, \
+      float *target, long target_rows) { \
+    for (long column = threadIdx.x; column < width; column += BLOCK) { \
+      for (long r = 0; r < rows; r++) { \
+        long to = index[r]; \
+        if (to >= 0 && to < target_rows && (u32)to % gridDim.x == blockIdx.x) { \
+          target[to * width + column] += widen(source[r * width + column]); \
+        } \
+      } \
+    } \
+  } \
+  KERNEL(top_k_##type, const type##_t *x, long rows, int width, int k, type##_t *values, \
+      int *indices) { \
+    top_k(x, rows, width, k, values, indices); \
+  }
+LAYERS(f32)
+LAYERS(bf16)
+LAYERS(f16)
+#undef LAYERS
+#undef ACTIVATION
+#undef NORM

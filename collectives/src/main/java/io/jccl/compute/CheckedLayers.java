@@ -1,0 +1,388 @@
+package io.jccl.compute;
+
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.device.Stream;
+import java.util.Objects;
+import org.jspecify.annotations.Nullable;
+
+/** Checks arguments, the same on every device, and leaves the work to it. */
+abstract class CheckedLayers implements Layers {
+    private static final String X = "x";
+    private static final String GRADIENT = "the gradient";
+    private static final String OUTPUT_GRADIENT = "the gradient of the output";
+
+    private final Device device;
+
+    CheckedLayers(Device device) {
+        this.device = device;
+    }
+
+    abstract void doNorm(
+            Norm norm,
+            Buffer x,
+            @Nullable Buffer weight,
+            @Nullable Buffer bias,
+            Buffer y,
+            Buffer statistics,
+            Stream stream);
+
+    abstract void doNormBackward(
+            Norm norm,
+            Buffer x,
+            @Nullable Buffer weight,
+            Buffer statistics,
+            Buffer outputGradient,
+            Buffer gradient,
+            Stream stream);
+
+    abstract void doNormWeight(
+            Norm norm,
+            Buffer x,
+            Buffer statistics,
+            Buffer outputGradient,
+            Buffer gradient,
+            Stream stream);
+
+    abstract void doActivate(Activation function, Buffer x, Buffer y, Stream stream);
+
+    abstract void doActivateBackward(Activation function, Buffer x, Buffer gradient, Stream stream);
+
+    abstract void doSwiglu(Buffer x, int width, Buffer y, Stream stream);
+
+    abstract void doSwigluBackward(
+            Buffer x, int width, Buffer outputGradient, Buffer gradient, Stream stream);
+
+    abstract void doRotate(Rotary rotary, Buffer x, Buffer angles, float sign, Stream stream);
+
+    abstract void doBias(Buffer x, Buffer bias, Stream stream);
+
+    abstract void doColumnSums(Buffer x, Buffer target, Stream stream);
+
+    abstract void doScatterAdd(
+            Buffer source, int width, Buffer index, Buffer target, Stream stream);
+
+    abstract void doTopK(Buffer x, int width, int k, Buffer values, Buffer indices, Stream stream);
+
+    abstract void doCrossEntropy(
+            Buffer logits,
+            int tokens,
+            Buffer labels,
+            Buffer losses,
+            @Nullable Buffer gradient,
+            float scale,
+            Stream stream);
+
+    abstract void doAttention(
+            AttentionShape shape, Buffer qkv, Buffer out, Buffer logSums, Stream stream);
+
+    abstract void doAttentionBackward(
+            AttentionShape shape,
+            Buffer qkv,
+            Buffer out,
+            Buffer logSums,
+            Buffer outputGradient,
+            Buffer scratch,
+            Buffer gradient,
+            Stream stream);
+
+    @Override
+    public final void norm(
+            Norm norm,
+            Buffer x,
+            @Nullable Buffer weight,
+            @Nullable Buffer bias,
+            Buffer y,
+            Buffer statistics,
+            Stream stream) {
+        input(x, X);
+        long rows = Arguments.rows(x, X, norm.width());
+        row(weight, "the weight", norm.width(), x, y);
+        row(bias, "the bias", norm.width(), x, y);
+        like(y, "y", x, X);
+        apart(y, "y", x, X);
+        floats(statistics, "statistics", rows * norm.statistics(), "what the rows of x need");
+        apart(statistics, "statistics", x, X);
+        apart(statistics, "statistics", y, "y");
+        if (rows > 0) {
+            doNorm(norm, x, weight, bias, y, statistics, stream);
+        }
+    }
+
+    @Override
+    public final void normBackward(
+            Norm norm,
+            Buffer x,
+            @Nullable Buffer weight,
+            Buffer statistics,
+            Buffer outputGradient,
+            Buffer gradient,
+            @Nullable Buffer weightGradient,
+            @Nullable Buffer biasGradient,
+            Stream stream) {
+        input(x, X);
+        long rows = Arguments.rows(x, X, norm.width());
+        row(weight, "the weight", norm.width(), x, gradient);
+        floats(statistics, "statistics", rows * norm.statistics(), "what the rows of x need");
+        like(outputGradient, OUTPUT_GRADIENT, x, X);
+        like(gradient, GRADIENT, x, X);
+        apart(gradient, GRADIENT, x, X);
+        apart(gradient, GRADIENT, outputGradient, OUTPUT_GRADIENT);
+        apart(gradient, GRADIENT, statistics, "statistics");
+        sums(weightGradient, "the gradient of the weight", norm.width(), outputGradient);
+        sums(biasGradient, "the gradient of the bias", norm.width(), outputGradient);
+        if (rows == 0) {
+            return;
+        }
+        doNormBackward(norm, x, weight, statistics, outputGradient, gradient, stream);
+        if (weightGradient != null) {
+            doNormWeight(norm, x, statistics, outputGradient, weightGradient, stream);
+        }
+        if (biasGradient != null) {
+            doColumnSums(outputGradient, biasGradient, stream);
+        }
+    }
+
+    @Override
+    public final void activate(Activation function, Buffer x, Buffer y, Stream stream) {
+        Objects.requireNonNull(function, "function");
+        input(x, X);
+        like(y, "y", x, X);
+        Arguments.sameOrApart(x, X, y, "y");
+        if (x.count() > 0) {
+            doActivate(function, x, y, stream);
+        }
+    }
+
+    @Override
+    public final void activateBackward(
+            Activation function, Buffer x, Buffer gradient, Stream stream) {
+        Objects.requireNonNull(function, "function");
+        input(x, X);
+        like(gradient, GRADIENT, x, X);
+        apart(gradient, GRADIENT, x, X);
+        if (x.count() > 0) {
+            doActivateBackward(function, x, gradient, stream);
+        }
+    }
+
+    @Override
+    public final void swiglu(Buffer x, int width, Buffer y, Stream stream) {
+        gated(x, width, y, "y");
+        apart(y, "y", x, X);
+        if (x.count() > 0) {
+            doSwiglu(x, width, y, stream);
+        }
+    }
+
+    @Override
+    public final void swigluBackward(
+            Buffer x, int width, Buffer outputGradient, Buffer gradient, Stream stream) {
+        gated(x, width, outputGradient, OUTPUT_GRADIENT);
+        like(gradient, GRADIENT, x, X);
+        apart(gradient, GRADIENT, x, X);
+        apart(gradient, GRADIENT, outputGradient, OUTPUT_GRADIENT);
+        if (x.count() > 0) {
+            doSwigluBackward(x, width, outputGradient, gradient, stream);
+        }
+    }
+
+    private void gated(Buffer x, int width, Buffer y, String name) {
+        Arguments.atLeastOne("width", width);
+        input(x, X);
+        Arguments.rows(x, X, 2L * width);
+        sameType(y, name, x);
+        Arguments.count(y, name, x.count() / 2, "half of x");
+    }
+
+    @Override
+    public final void rotate(
+            Rotary rotary, Buffer x, Buffer angles, boolean backward, Stream stream) {
+        input(x, X);
+        Arguments.rows(x, X, rotary.rowWidth());
+        long count = (long) rotary.context() * rotary.size();
+        floats(angles, "the angles", count, "the table of the context");
+        apart(angles, "the angles", x, X);
+        if (x.count() > 0) {
+            doRotate(rotary, x, angles, backward ? -1 : 1, stream);
+        }
+    }
+
+    @Override
+    public final void addBias(Buffer x, Buffer bias, Stream stream) {
+        input(x, X);
+        sameType(bias, "the bias", x);
+        Arguments.rows(x, X, bias.count());
+        apart(bias, "the bias", x, X);
+        if (x.count() > 0) {
+            doBias(x, bias, stream);
+        }
+    }
+
+    @Override
+    public final void columnSums(Buffer x, Buffer target, Stream stream) {
+        input(x, X);
+        Arguments.rows(x, X, target.count());
+        sums(target, "the target", target.count(), x);
+        if (x.count() > 0) {
+            doColumnSums(x, target, stream);
+        }
+    }
+
+    @Override
+    public final void scatterAddRows(
+            Buffer source, int width, Buffer index, Buffer target, Stream stream) {
+        input(source, "the source");
+        long rows = Arguments.rows(source, "the source", width);
+        integers(index, "the index", rows, "the rows of the source");
+        floats(target, "the target", target.count(), "the target");
+        Arguments.rows(target, "the target", width);
+        apart(source, "the source", target, "the target");
+        apart(index, "the index", target, "the target");
+        if (rows > 0 && target.count() > 0) {
+            doScatterAdd(source, width, index, target, stream);
+        }
+    }
+
+    @Override
+    public final void topK(
+            Buffer x, int width, int k, Buffer values, Buffer indices, Stream stream) {
+        input(x, X);
+        long rows = Arguments.rows(x, X, width);
+        if (k < 1 || k > width) {
+            throw new IllegalArgumentException(
+                    "k is " + k + ", expected 1 to " + width + ", the width of a row");
+        }
+        sameType(values, "values", x);
+        Arguments.count(values, "values", rows * k, "k times the rows of x");
+        integers(indices, "indices", rows * k, "k times the rows of x");
+        apart(values, "values", x, X);
+        apart(indices, "indices", x, X);
+        apart(indices, "indices", values, "values");
+        if (rows > 0) {
+            doTopK(x, width, k, values, indices, stream);
+        }
+    }
+
+    @Override
+    public final void crossEntropy(
+            Buffer logits,
+            int tokens,
+            Buffer labels,
+            Buffer losses,
+            @Nullable Buffer gradient,
+            float scale,
+            Stream stream) {
+        input(logits, "the logits");
+        long rows = Arguments.rows(logits, "the logits", tokens);
+        integers(labels, "the labels", rows, "the rows of the logits");
+        floats(losses, "the losses", rows, "the rows of the logits");
+        apart(losses, "the losses", logits, "the logits");
+        apart(losses, "the losses", labels, "the labels");
+        if (gradient != null) {
+            like(gradient, GRADIENT, logits, "the logits");
+            Arguments.sameOrApart(gradient, GRADIENT, logits, "the logits");
+            apart(gradient, GRADIENT, losses, "the losses");
+            apart(gradient, GRADIENT, labels, "the labels");
+        }
+        if (rows > 0) {
+            doCrossEntropy(logits, tokens, labels, losses, gradient, scale, stream);
+        }
+    }
+
+    private void attended(AttentionShape shape, Buffer qkv, Buffer out, Buffer logSums) {
+        input(qkv, "qkv");
+        String of = "the shape";
+        Arguments.count(qkv, "qkv", shape.rows() * shape.rowWidth(), of);
+        sameType(out, "the output", qkv);
+        Arguments.count(out, "the output", shape.rows() * shape.outputWidth(), of);
+        floats(logSums, "the sums", shape.rows() * shape.heads(), of);
+    }
+
+    @Override
+    public final void attention(
+            AttentionShape shape, Buffer qkv, Buffer out, Buffer logSums, Stream stream) {
+        attended(shape, qkv, out, logSums);
+        apart(out, "the output", qkv, "qkv");
+        apart(logSums, "the sums", qkv, "qkv");
+        apart(logSums, "the sums", out, "the output");
+        doAttention(shape, qkv, out, logSums, stream);
+    }
+
+    @Override
+    public final void attentionBackward(
+            AttentionShape shape,
+            Buffer qkv,
+            Buffer out,
+            Buffer logSums,
+            Buffer outputGradient,
+            Buffer scratch,
+            Buffer gradient,
+            Stream stream) {
+        attended(shape, qkv, out, logSums);
+        like(outputGradient, OUTPUT_GRADIENT, out, "the output");
+        floats(scratch, "the scratch", logSums.count(), "the sums");
+        like(gradient, GRADIENT, qkv, "qkv");
+        apart(gradient, GRADIENT, qkv, "qkv");
+        apart(gradient, GRADIENT, out, "the output");
+        apart(gradient, GRADIENT, outputGradient, OUTPUT_GRADIENT);
+        apart(gradient, GRADIENT, logSums, "the sums");
+        apart(gradient, GRADIENT, scratch, "the scratch");
+        apart(scratch, "the scratch", logSums, "the sums");
+        apart(scratch, "the scratch", qkv, "qkv");
+        apart(scratch, "the scratch", out, "the output");
+        apart(scratch, "the scratch", outputGradient, OUTPUT_GRADIENT);
+        doAttentionBackward(shape, qkv, out, logSums, outputGradient, scratch, gradient, stream);
+    }
+
+    private void on(Buffer b, String name) {
+        Arguments.on(device, Objects.requireNonNull(b, name), name);
+    }
+
+    private void input(Buffer b, String name) {
+        on(b, name);
+        Arguments.singleOrNarrow(b, name);
+    }
+
+    private void sameType(Buffer b, String name, Buffer model) {
+        on(b, name);
+        Arguments.type(b, name, model.dataType());
+    }
+
+    private void like(Buffer b, String name, Buffer model, String of) {
+        on(b, name);
+        Arguments.alike(b, name, model, of);
+    }
+
+    private void floats(Buffer b, String name, long count, String of) {
+        on(b, name);
+        Arguments.type(b, name, DataType.FLOAT32);
+        Arguments.count(b, name, count, of);
+    }
+
+    private void integers(Buffer b, String name, long count, String of) {
+        on(b, name);
+        Arguments.type(b, name, DataType.INT32);
+        Arguments.count(b, name, count, of);
+    }
+
+    private void row(@Nullable Buffer b, String name, int width, Buffer x, Buffer target) {
+        if (b != null) {
+            sameType(b, name, x);
+            Arguments.count(b, name, width, "a row");
+            apart(b, name, target, "what is written");
+        }
+    }
+
+    private void sums(@Nullable Buffer b, String name, long width, Buffer x) {
+        if (b != null) {
+            floats(b, name, width, "a row");
+            apart(b, name, x, "what is added");
+        }
+    }
+
+    private static void apart(Buffer a, String nameA, Buffer b, String nameB) {
+        Arguments.apart(a, nameA, b, nameB);
+    }
+}

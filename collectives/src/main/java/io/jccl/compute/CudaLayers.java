@@ -1,0 +1,336 @@
+package io.jccl.compute;
+
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Stream;
+import io.jccl.device.cuda.CudaKernel;
+import io.jccl.device.cuda.CudaStream;
+import io.jccl.device.cuda.KernelLaunch;
+import java.util.Locale;
+import java.util.Objects;
+import org.jspecify.annotations.Nullable;
+
+/** Launches the kernels of layers.h, loss.h and attention.h. */
+final class CudaLayers extends CheckedLayers {
+    /** Columns that a block sums, as in layers.h. */
+    private static final int COLUMNS = 16;
+
+    /** Rows that a block of attention.h works on. */
+    private static final int TILE = 16;
+
+    private static final int TYPES = DataType.values().length;
+
+    private final CudaCompute compute;
+    private final @Nullable CudaKernel[] norm = new CudaKernel[2 * TYPES];
+    private final @Nullable CudaKernel[] normBackward = new CudaKernel[2 * TYPES];
+    private final @Nullable CudaKernel[] normWeight = new CudaKernel[2 * TYPES];
+    private final @Nullable CudaKernel[] activation = new CudaKernel[2 * TYPES];
+    private final @Nullable CudaKernel[] activationBackward = new CudaKernel[2 * TYPES];
+    private final @Nullable CudaKernel[] swiglu = new CudaKernel[TYPES];
+    private final @Nullable CudaKernel[] swigluBackward = new CudaKernel[TYPES];
+    private final @Nullable CudaKernel[] rotary = new CudaKernel[TYPES];
+    private final @Nullable CudaKernel[] bias = new CudaKernel[TYPES];
+    private final @Nullable CudaKernel[] columnSums = new CudaKernel[TYPES];
+    private final @Nullable CudaKernel[] scatterAdd = new CudaKernel[TYPES];
+    private final @Nullable CudaKernel[] topK = new CudaKernel[TYPES];
+    private final @Nullable CudaKernel[] crossEntropy = new CudaKernel[TYPES];
+    private final @Nullable CudaKernel[] attention = new CudaKernel[TYPES];
+    private final @Nullable CudaKernel[] attentionDots = new CudaKernel[TYPES];
+    private final @Nullable CudaKernel[] attentionQueries = new CudaKernel[TYPES];
+    private final @Nullable CudaKernel[] attentionKeys = new CudaKernel[TYPES];
+
+    CudaLayers(CudaCompute compute) {
+        super(compute.device());
+        this.compute = compute;
+        for (DataType type :
+                new DataType[] {DataType.FLOAT32, DataType.BFLOAT16, DataType.FLOAT16}) {
+            int i = type.ordinal();
+            for (Norm.Kind kind : Norm.Kind.values()) {
+                int at = kind.ordinal() * TYPES + i;
+                String name = kind.name().toLowerCase(Locale.ROOT);
+                norm[at] = kernel(name, type);
+                normBackward[at] = kernel(name + "_backward", type);
+                normWeight[at] = kernel(name + "_weight", type);
+            }
+            for (Activation function : Activation.values()) {
+                int at = function.ordinal() * TYPES + i;
+                String name = function.name().toLowerCase(Locale.ROOT);
+                activation[at] = kernel(name, type);
+                activationBackward[at] = kernel(name + "_backward", type);
+            }
+            swiglu[i] = kernel("swiglu", type);
+            swigluBackward[i] = kernel("swiglu_backward", type);
+            rotary[i] = kernel("rotary", type);
+            bias[i] = kernel("bias", type);
+            columnSums[i] = kernel("column_sums", type);
+            scatterAdd[i] = kernel("scatter_add", type);
+            topK[i] = kernel("top_k", type);
+            crossEntropy[i] = kernel("cross_entropy", type);
+            attention[i] = kernel("attention", type);
+            attentionDots[i] = kernel("attention_dots", type);
+            attentionQueries[i] = kernel("attention_queries", type);
+            attentionKeys[i] = kernel("attention_keys", type);
+        }
+    }
+
+    private CudaKernel kernel(String name, DataType type) {
+        return compute.kernel(name + "_" + CudaCompute.name(type));
+    }
+
+    private static KernelLaunch launch(@Nullable CudaKernel[] kernels, Buffer x) {
+        return launch(kernels, 0, x);
+    }
+
+    private static KernelLaunch launch(@Nullable CudaKernel[] kernels, int kind, Buffer x) {
+        return Objects.requireNonNull(kernels[kind * TYPES + x.dataType().ordinal()]).launch();
+    }
+
+    private CudaStream on(Stream stream) {
+        return compute.on(stream);
+    }
+
+    /** A block for each unit, as far as they run at once. */
+    private int blocksOf(long units) {
+        return (int) Math.min(units, compute.mostBlocks());
+    }
+
+    private int blocks(long elements) {
+        return compute.blocks(elements);
+    }
+
+    @Override
+    void doNorm(
+            Norm norm,
+            Buffer x,
+            @Nullable Buffer weight,
+            @Nullable Buffer bias,
+            Buffer y,
+            Buffer statistics,
+            Stream stream) {
+        long rows = x.count() / norm.width();
+        launch(this.norm, norm.kind().ordinal(), x)
+                .put(x)
+                .put(rows)
+                .put((long) norm.width())
+                .put(weight)
+                .put(bias)
+                .put(norm.epsilon())
+                .put(y)
+                .put(statistics)
+                .run(on(stream), blocksOf(rows));
+    }
+
+    @Override
+    void doNormBackward(
+            Norm norm,
+            Buffer x,
+            @Nullable Buffer weight,
+            Buffer statistics,
+            Buffer outputGradient,
+            Buffer gradient,
+            Stream stream) {
+        long rows = x.count() / norm.width();
+        launch(normBackward, norm.kind().ordinal(), x)
+                .put(x)
+                .put(rows)
+                .put((long) norm.width())
+                .put(weight)
+                .put(statistics)
+                .put(outputGradient)
+                .put(gradient)
+                .run(on(stream), blocksOf(rows));
+    }
+
+    @Override
+    void doNormWeight(
+            Norm norm,
+            Buffer x,
+            Buffer statistics,
+            Buffer outputGradient,
+            Buffer gradient,
+            Stream stream) {
+        launch(normWeight, norm.kind().ordinal(), x)
+                .put(x)
+                .put(x.count() / norm.width())
+                .put((long) norm.width())
+                .put(statistics)
+                .put(outputGradient)
+                .put(gradient)
+                .run(on(stream), blocksOf((norm.width() + COLUMNS - 1) / COLUMNS));
+    }
+
+    @Override
+    void doActivate(Activation function, Buffer x, Buffer y, Stream stream) {
+        launch(activation, function.ordinal(), x)
+                .put(x)
+                .put(y)
+                .put(x.count())
+                .run(on(stream), blocks(x.count()));
+    }
+
+    @Override
+    void doActivateBackward(Activation function, Buffer x, Buffer gradient, Stream stream) {
+        launch(activationBackward, function.ordinal(), x)
+                .put(x)
+                .put(gradient)
+                .put(x.count())
+                .run(on(stream), blocks(x.count()));
+    }
+
+    @Override
+    void doSwiglu(Buffer x, int width, Buffer y, Stream stream) {
+        launch(swiglu, x)
+                .put(x)
+                .put((long) width)
+                .put(y)
+                .put(y.count())
+                .run(on(stream), blocks(y.count()));
+    }
+
+    @Override
+    void doSwigluBackward(
+            Buffer x, int width, Buffer outputGradient, Buffer gradient, Stream stream) {
+        long count = outputGradient.count();
+        launch(swigluBackward, x)
+                .put(x)
+                .put((long) width)
+                .put(outputGradient)
+                .put(gradient)
+                .put(count)
+                .run(on(stream), blocks(count));
+    }
+
+    @Override
+    void doRotate(Rotary rotary, Buffer x, Buffer angles, float sign, Stream stream) {
+        long rows = x.count() / rotary.rowWidth();
+        launch(this.rotary, x)
+                .put(x)
+                .put(rows)
+                .put(rotary.rowWidth())
+                .put(rotary.heads())
+                .put(rotary.size())
+                .put(rotary.context())
+                .put(angles)
+                .put(sign)
+                .run(on(stream), blocks(rows * rotary.heads() * (rotary.size() / 2)));
+    }
+
+    @Override
+    void doBias(Buffer x, Buffer bias, Stream stream) {
+        launch(this.bias, x)
+                .put(x)
+                .put(bias)
+                .put(bias.count())
+                .put(x.count())
+                .run(on(stream), blocks(x.count()));
+    }
+
+    @Override
+    void doColumnSums(Buffer x, Buffer target, Stream stream) {
+        launch(columnSums, x)
+                .put(x)
+                .put(x.count() / target.count())
+                .put(target.count())
+                .put(target)
+                .run(on(stream), blocksOf((target.count() + COLUMNS - 1) / COLUMNS));
+    }
+
+    @Override
+    void doScatterAdd(Buffer source, int width, Buffer index, Buffer target, Stream stream) {
+        long rows = target.count() / width;
+        launch(scatterAdd, source)
+                .put(source)
+                .put(index)
+                .put(index.count())
+                .put((long) width)
+                .put(target)
+                .put(rows)
+                .run(on(stream), blocksOf(rows));
+    }
+
+    @Override
+    void doTopK(Buffer x, int width, int k, Buffer values, Buffer indices, Stream stream) {
+        long rows = x.count() / width;
+        launch(topK, x)
+                .put(x)
+                .put(rows)
+                .put(width)
+                .put(k)
+                .put(values)
+                .put(indices)
+                .run(on(stream), blocksOf((rows + CudaKernel.BLOCK - 1) / CudaKernel.BLOCK));
+    }
+
+    @Override
+    void doCrossEntropy(
+            Buffer logits,
+            int tokens,
+            Buffer labels,
+            Buffer losses,
+            @Nullable Buffer gradient,
+            float scale,
+            Stream stream) {
+        launch(crossEntropy, logits)
+                .put(logits)
+                .put(labels.count())
+                .put((long) tokens)
+                .put(labels)
+                .put(losses)
+                .put(gradient)
+                .put(scale)
+                .run(on(stream), blocksOf(labels.count()));
+    }
+
+    private static long tiles(AttentionShape shape) {
+        return (long) shape.sequences() * ((shape.context() + TILE - 1) / TILE);
+    }
+
+    private static KernelLaunch shape(KernelLaunch launch, AttentionShape shape) {
+        return launch.put((long) shape.sequences())
+                .put(shape.context())
+                .put(shape.heads())
+                .put(shape.keyHeads())
+                .put(shape.size())
+                .put(shape.scale());
+    }
+
+    @Override
+    void doAttention(AttentionShape shape, Buffer qkv, Buffer out, Buffer logSums, Stream stream) {
+        shape(launch(attention, qkv).put(qkv), shape)
+                .put(out)
+                .put(logSums)
+                .run(on(stream), blocksOf(tiles(shape) * shape.heads()));
+    }
+
+    @Override
+    void doAttentionBackward(
+            AttentionShape shape,
+            Buffer qkv,
+            Buffer out,
+            Buffer logSums,
+            Buffer outputGradient,
+            Buffer scratch,
+            Buffer gradient,
+            Stream stream) {
+        CudaStream s = on(stream);
+        launch(attentionDots, qkv)
+                .put(out)
+                .put(outputGradient)
+                .put(scratch.count())
+                .put(shape.size())
+                .put(scratch)
+                .run(s, blocks(scratch.count()));
+        shape(launch(attentionQueries, qkv).put(qkv), shape)
+                .put(outputGradient)
+                .put(logSums)
+                .put(scratch)
+                .put(gradient)
+                .run(s, blocksOf(tiles(shape) * shape.heads()));
+        shape(launch(attentionKeys, qkv).put(qkv), shape)
+                .put(outputGradient)
+                .put(logSums)
+                .put(scratch)
+                .put(gradient)
+                .run(s, blocksOf(tiles(shape) * shape.keyHeads()));
+    }
+}

@@ -1,0 +1,474 @@
+package io.jccl.compute;
+
+import static java.lang.foreign.ValueLayout.JAVA_FLOAT_UNALIGNED;
+import static java.lang.foreign.ValueLayout.JAVA_INT_UNALIGNED;
+
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Stream;
+import io.jccl.kernel.AttentionLoops;
+import io.jccl.kernel.FloatRows;
+import io.jccl.kernel.LayerLoops;
+import java.lang.foreign.MemorySegment;
+import org.jspecify.annotations.Nullable;
+
+/** The loops of {@link LayerLoops} and {@link AttentionLoops}; threads share rows or columns. */
+final class HostLayers extends CheckedLayers {
+    /** Elements of a piece of work that has no rows. */
+    private static final int PIECE = 1 << 12;
+
+    private final HostCompute compute;
+
+    HostLayers(HostCompute compute) {
+        super(compute.device());
+        this.compute = compute;
+    }
+
+    /** Elements of one type in memory. */
+    private record Floats(MemorySegment memory, DataType type) {
+        static Floats of(Buffer b) {
+            return new Floats(b.asSegment(), b.dataType());
+        }
+
+        void load(long index, float[] to, int count) {
+            FloatRows.load(memory, type, index, to, 0, count);
+        }
+
+        float[] load(long index, int count) {
+            float[] to = new float[count];
+            load(index, to, count);
+            return to;
+        }
+
+        void store(float[] from, long index, int count) {
+            FloatRows.store(from, 0, memory, type, index, count);
+        }
+    }
+
+    private static float @Nullable [] all(@Nullable Buffer row) {
+        return row == null ? null : Floats.of(row).load(0, Math.toIntExact(row.count()));
+    }
+
+    @Override
+    void doNorm(
+            Norm norm,
+            Buffer x,
+            @Nullable Buffer weight,
+            @Nullable Buffer bias,
+            Buffer y,
+            Buffer statistics,
+            Stream stream) {
+        int width = norm.width();
+        Floats from = Floats.of(x);
+        Floats to = Floats.of(y);
+        MemorySegment kept = statistics.asSegment();
+        boolean layer = norm.kind() == Norm.Kind.LAYER;
+        compute.rows(
+                stream,
+                x.count() / width,
+                width,
+                (begin, end) -> {
+                    float[] w = all(weight);
+                    float[] b = all(bias);
+                    float[] row = new float[width];
+                    for (long r = begin; r < end; r++) {
+                        from.load(r * width, row, width);
+                        float mean = layer ? LayerLoops.mean(row, width) : 0;
+                        float by = LayerLoops.inverse(row, width, mean, norm.epsilon());
+                        LayerLoops.norm(row, width, mean, by, row);
+                        for (int i = 0; i < width; i++) {
+                            float v = w == null ? row[i] : row[i] * w[i];
+                            row[i] = b == null ? v : v + b[i];
+                        }
+                        to.store(row, r * width, width);
+                        if (layer) {
+                            kept.setAtIndex(JAVA_FLOAT_UNALIGNED, 2 * r, mean);
+                        }
+                        kept.setAtIndex(JAVA_FLOAT_UNALIGNED, layer ? 2 * r + 1 : r, by);
+                    }
+                });
+    }
+
+    private static float mean(MemorySegment statistics, boolean layer, long row) {
+        return layer ? statistics.getAtIndex(JAVA_FLOAT_UNALIGNED, 2 * row) : 0;
+    }
+
+    private static float by(MemorySegment statistics, boolean layer, long row) {
+        return statistics.getAtIndex(JAVA_FLOAT_UNALIGNED, layer ? 2 * row + 1 : row);
+    }
+
+    @Override
+    void doNormBackward(
+            Norm norm,
+            Buffer x,
+            @Nullable Buffer weight,
+            Buffer statistics,
+            Buffer outputGradient,
+            Buffer gradient,
+            Stream stream) {
+        int width = norm.width();
+        Floats from = Floats.of(x);
+        Floats out = Floats.of(outputGradient);
+        Floats to = Floats.of(gradient);
+        MemorySegment kept = statistics.asSegment();
+        boolean layer = norm.kind() == Norm.Kind.LAYER;
+        compute.rows(
+                stream,
+                x.count() / width,
+                width,
+                (begin, end) -> {
+                    float[] w = all(weight);
+                    float[] row = new float[width];
+                    float[] g = new float[width];
+                    float[] sum = new float[width];
+                    for (long r = begin; r < end; r++) {
+                        from.load(r * width, row, width);
+                        out.load(r * width, g, width);
+                        to.load(r * width, sum, width);
+                        for (int i = 0; w != null && i < width; i++) {
+                            g[i] *= w[i];
+                        }
+                        float mean = mean(kept, layer, r);
+                        float by = by(kept, layer, r);
+                        LayerLoops.normBackward(row, g, width, layer, mean, by, sum);
+                        to.store(sum, r * width, width);
+                    }
+                });
+    }
+
+    /** What a row contributes to sums of columns. */
+    private interface Contribution {
+        void of(long row, long column, float[] to, int count);
+    }
+
+    private void sums(Stream stream, long rows, Buffer target, Contribution row) {
+        Floats to = Floats.of(target);
+        compute.rows(
+                stream,
+                target.count(),
+                rows,
+                (begin, end) -> {
+                    int count = Math.toIntExact(end - begin);
+                    float[] one = new float[count];
+                    float[][] classes = new float[LayerLoops.CLASSES][count];
+                    for (long r = 0; r < rows; r++) {
+                        row.of(r, begin, one, count);
+                        float[] sum = classes[(int) (r % LayerLoops.CLASSES)];
+                        for (int i = 0; i < count; i++) {
+                            sum[i] += one[i];
+                        }
+                    }
+                    to.load(begin, one, count);
+                    LayerLoops.addTree(classes, one, count);
+                    to.store(one, begin, count);
+                });
+    }
+
+    @Override
+    void doNormWeight(
+            Norm norm,
+            Buffer x,
+            Buffer statistics,
+            Buffer outputGradient,
+            Buffer gradient,
+            Stream stream) {
+        int width = norm.width();
+        Floats from = Floats.of(x);
+        Floats out = Floats.of(outputGradient);
+        MemorySegment kept = statistics.asSegment();
+        boolean layer = norm.kind() == Norm.Kind.LAYER;
+        sums(
+                stream,
+                x.count() / width,
+                gradient,
+                (r, column, to, count) -> {
+                    float[] g = out.load(r * width + column, count);
+                    from.load(r * width + column, to, count);
+                    LayerLoops.norm(to, count, mean(kept, layer, r), by(kept, layer, r), to);
+                    for (int i = 0; i < count; i++) {
+                        to[i] = g[i] * to[i];
+                    }
+                });
+    }
+
+    @Override
+    void doColumnSums(Buffer x, Buffer target, Stream stream) {
+        long width = target.count();
+        Floats from = Floats.of(x);
+        sums(
+                stream,
+                x.count() / width,
+                target,
+                (r, column, to, count) -> from.load(r * width + column, to, count));
+    }
+
+    /** A function of some elements of two arrays. */
+    private interface Pieces {
+        void run(float[] a, int count, float[] b);
+    }
+
+    private void pieces(Stream stream, Buffer a, Buffer b, Pieces work) {
+        Floats from = Floats.of(a);
+        Floats to = Floats.of(b);
+        compute.each(
+                stream,
+                a.count(),
+                (begin, end) -> {
+                    float[] x = new float[PIECE];
+                    float[] y = new float[PIECE];
+                    for (long i = begin; i < end; i += PIECE) {
+                        int count = (int) Math.min(PIECE, end - i);
+                        from.load(i, x, count);
+                        to.load(i, y, count);
+                        work.run(x, count, y);
+                        to.store(y, i, count);
+                    }
+                });
+    }
+
+    @Override
+    void doActivate(Activation function, Buffer x, Buffer y, Stream stream) {
+        pieces(
+                stream,
+                x,
+                y,
+                switch (function) {
+                    case GELU -> LayerLoops::gelu;
+                    case RELU_SQUARED -> LayerLoops::reluSquared;
+                });
+    }
+
+    @Override
+    void doActivateBackward(Activation function, Buffer x, Buffer gradient, Stream stream) {
+        pieces(
+                stream,
+                x,
+                gradient,
+                switch (function) {
+                    case GELU -> LayerLoops::geluBackward;
+                    case RELU_SQUARED -> LayerLoops::reluSquaredBackward;
+                });
+    }
+
+    @Override
+    void doSwiglu(Buffer x, int width, Buffer y, Stream stream) {
+        Floats from = Floats.of(x);
+        Floats to = Floats.of(y);
+        compute.rows(
+                stream,
+                y.count() / width,
+                width,
+                (begin, end) -> {
+                    float[] row = new float[2 * width];
+                    for (long r = begin; r < end; r++) {
+                        from.load(2 * r * width, row, 2 * width);
+                        LayerLoops.swiglu(row, width, row);
+                        to.store(row, r * width, width);
+                    }
+                });
+    }
+
+    @Override
+    void doSwigluBackward(
+            Buffer x, int width, Buffer outputGradient, Buffer gradient, Stream stream) {
+        Floats from = Floats.of(x);
+        Floats out = Floats.of(outputGradient);
+        Floats to = Floats.of(gradient);
+        compute.rows(
+                stream,
+                outputGradient.count() / width,
+                width,
+                (begin, end) -> {
+                    float[] row = new float[2 * width];
+                    float[] g = new float[width];
+                    for (long r = begin; r < end; r++) {
+                        from.load(2 * r * width, row, 2 * width);
+                        out.load(r * width, g, width);
+                        LayerLoops.swigluBackward(row, width, g);
+                        to.store(row, 2 * r * width, 2 * width);
+                    }
+                });
+    }
+
+    @Override
+    void doRotate(Rotary rotary, Buffer x, Buffer angles, float sign, Stream stream) {
+        Floats rows = Floats.of(x);
+        Floats table = Floats.of(angles);
+        int size = rotary.size();
+        int turned = rotary.heads() * size;
+        compute.rows(
+                stream,
+                x.count() / rotary.rowWidth(),
+                turned,
+                (begin, end) -> {
+                    float[] row = new float[turned];
+                    float[] turn = new float[size];
+                    for (long r = begin; r < end; r++) {
+                        rows.load(r * rotary.rowWidth(), row, turned);
+                        table.load(r % rotary.context() * size, turn, size);
+                        for (int at = 0; at < turned; at += size) {
+                            LayerLoops.rotate(row, at, size, turn, sign);
+                        }
+                        rows.store(row, r * rotary.rowWidth(), turned);
+                    }
+                });
+    }
+
+    @Override
+    void doBias(Buffer x, Buffer bias, Stream stream) {
+        Floats rows = Floats.of(x);
+        Floats added = Floats.of(bias);
+        int width = Math.toIntExact(bias.count());
+        compute.rows(
+                stream,
+                x.count() / width,
+                width,
+                (begin, end) -> {
+                    float[] b = added.load(0, width);
+                    float[] row = new float[width];
+                    for (long r = begin; r < end; r++) {
+                        rows.load(r * width, row, width);
+                        for (int i = 0; i < width; i++) {
+                            row[i] += b[i];
+                        }
+                        rows.store(row, r * width, width);
+                    }
+                });
+    }
+
+    @Override
+    void doScatterAdd(Buffer source, int width, Buffer index, Buffer target, Stream stream) {
+        Floats from = Floats.of(source);
+        Floats to = Floats.of(target);
+        MemorySegment which = index.asSegment();
+        long rows = index.count();
+        long targetRows = target.count() / width;
+        HostCompute.enqueue(
+                stream,
+                () -> {
+                    float[] row = new float[width];
+                    float[] sum = new float[width];
+                    for (long r = 0; r < rows; r++) {
+                        long t = which.getAtIndex(JAVA_INT_UNALIGNED, r);
+                        if (t >= 0 && t < targetRows) {
+                            from.load(r * width, row, width);
+                            to.load(t * width, sum, width);
+                            for (int i = 0; i < width; i++) {
+                                sum[i] += row[i];
+                            }
+                            to.store(sum, t * width, width);
+                        }
+                    }
+                });
+    }
+
+    @Override
+    void doTopK(Buffer x, int width, int k, Buffer values, Buffer indices, Stream stream) {
+        Floats from = Floats.of(x);
+        Floats best = Floats.of(values);
+        MemorySegment which = indices.asSegment();
+        compute.rows(
+                stream,
+                x.count() / width,
+                (long) width * k,
+                (begin, end) -> {
+                    float[] row = new float[width];
+                    float[] chosen = new float[k];
+                    int[] at = new int[k];
+                    for (long r = begin; r < end; r++) {
+                        from.load(r * width, row, width);
+                        LayerLoops.topK(row, width, k, at);
+                        for (int i = 0; i < k; i++) {
+                            chosen[i] = row[at[i]];
+                            which.setAtIndex(JAVA_INT_UNALIGNED, r * k + i, at[i]);
+                        }
+                        best.store(chosen, r * k, k);
+                    }
+                });
+    }
+
+    @Override
+    void doCrossEntropy(
+            Buffer logits,
+            int tokens,
+            Buffer labels,
+            Buffer losses,
+            @Nullable Buffer gradient,
+            float scale,
+            Stream stream) {
+        Floats from = Floats.of(logits);
+        Floats to = gradient == null ? null : Floats.of(gradient);
+        MemorySegment which = labels.asSegment();
+        MemorySegment results = losses.asSegment();
+        compute.rows(
+                stream,
+                labels.count(),
+                tokens,
+                (begin, end) -> {
+                    float[] row = new float[tokens];
+                    for (long r = begin; r < end; r++) {
+                        from.load(r * tokens, row, tokens);
+                        int label = which.getAtIndex(JAVA_INT_UNALIGNED, r);
+                        double loss = LayerLoops.crossEntropy(row, tokens, label, scale);
+                        results.setAtIndex(JAVA_FLOAT_UNALIGNED, r, (float) loss);
+                        if (to != null) {
+                            to.store(row, r * tokens, tokens);
+                        }
+                    }
+                });
+    }
+
+    private static AttentionLoops loops(AttentionShape s, DataType type) {
+        return new AttentionLoops(s.context(), s.heads(), s.keyHeads(), s.size(), type);
+    }
+
+    private static long work(AttentionShape s) {
+        return s.rows() / s.sequences() * s.context() * s.size() * (s.heads() / s.keyHeads());
+    }
+
+    @Override
+    void doAttention(AttentionShape shape, Buffer qkv, Buffer out, Buffer logSums, Stream stream) {
+        MemorySegment from = qkv.asSegment();
+        MemorySegment to = out.asSegment();
+        MemorySegment sums = logSums.asSegment();
+        DataType type = qkv.dataType();
+        compute.rows(
+                stream,
+                (long) shape.sequences() * shape.keyHeads(),
+                work(shape),
+                (begin, end) -> {
+                    AttentionLoops loops = loops(shape, type);
+                    for (long u = begin; u < end; u++) {
+                        loops.forwardUnit(from, to, sums, Math.toIntExact(u));
+                    }
+                });
+    }
+
+    @Override
+    void doAttentionBackward(
+            AttentionShape shape,
+            Buffer qkv,
+            Buffer out,
+            Buffer logSums,
+            Buffer outputGradient,
+            Buffer scratch,
+            Buffer gradient,
+            Stream stream) {
+        MemorySegment from = qkv.asSegment();
+        MemorySegment result = out.asSegment();
+        MemorySegment sums = logSums.asSegment();
+        MemorySegment out2 = outputGradient.asSegment();
+        MemorySegment to = gradient.asSegment();
+        DataType type = qkv.dataType();
+        compute.rows(
+                stream,
+                (long) shape.sequences() * shape.keyHeads(),
+                work(shape),
+                (begin, end) -> {
+                    AttentionLoops loops = loops(shape, type);
+                    for (long u = begin; u < end; u++) {
+                        loops.backwardUnit(from, result, sums, out2, to, Math.toIntExact(u));
+                    }
+                });
+    }
+}

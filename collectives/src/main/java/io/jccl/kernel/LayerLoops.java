@@ -1,0 +1,216 @@
+package io.jccl.kernel;
+
+import java.util.Arrays;
+
+/**
+ * Layers of a transformer on rows of float32, in the first {@code width} elements of arrays:
+ * LayerNorm, RMSNorm (arXiv 1910.07467), squared ReLU (arXiv 2109.08668), GELU in the form with
+ * tanh (arXiv 1606.08415), SwiGLU (arXiv 2002.05202), and softmax cross entropy. Sums over a row
+ * follow its order.
+ */
+public final class LayerLoops {
+    /** Classes of rows, by the remainder, whose sums {@link #addTree} adds. */
+    public static final int CLASSES = 16;
+
+    /** sqrt(8 / pi): 0.5 (1 + tanh(u)) is logistic(2 u). */
+    private static final float GELU_SLOPE = 1.5957691216057308f;
+
+    private static final float GELU_CUBE = 0.044715f;
+
+    private LayerLoops() {}
+
+    /** The mean of a row. */
+    public static float mean(float[] x, int width) {
+        float sum = 0;
+        for (int i = 0; i < width; i++) {
+            sum += x[i];
+        }
+        return sum / width;
+    }
+
+    /** The reciprocal of the root of the mean square of a row, after a mean is subtracted. */
+    public static float inverse(float[] x, int width, float mean, float epsilon) {
+        float sum = 0;
+        for (int i = 0; i < width; i++) {
+            float v = x[i] - mean;
+            sum += v * v;
+        }
+        return (float) (1 / Math.sqrt(sum / width + epsilon));
+    }
+
+    /** {@code y = (x - mean) by}; y may be x. */
+    public static void norm(float[] x, int width, float mean, float by, float[] y) {
+        for (int i = 0; i < width; i++) {
+            y[i] = (x[i] - mean) * by;
+        }
+    }
+
+    /**
+     * Adds the gradient of a norm's input.
+     *
+     * @param x the input
+     * @param g gradient of what {@link #norm} gave
+     * @param width elements of the row
+     * @param centered whether the mean is that of the row, not just 0
+     * @param mean what was subtracted
+     * @param by what was multiplied by
+     * @param gradient gradient to add to
+     */
+    public static void normBackward(
+            float[] x,
+            float[] g,
+            int width,
+            boolean centered,
+            float mean,
+            float by,
+            float[] gradient) {
+        float dot = 0;
+        float sum = 0;
+        for (int i = 0; i < width; i++) {
+            dot += g[i] * (x[i] - mean);
+            sum += g[i];
+        }
+        float along = dot * by * by / width;
+        float level = centered ? sum / width : 0;
+        for (int i = 0; i < width; i++) {
+            gradient[i] += by * (g[i] - level - along * (x[i] - mean));
+        }
+    }
+
+    private static float logistic(float x) {
+        return 1 / (1 + (float) Math.exp(-x));
+    }
+
+    /** Squared ReLU: the square of positive elements, 0 for others; y may be x. */
+    public static void reluSquared(float[] x, int width, float[] y) {
+        for (int i = 0; i < width; i++) {
+            float r = Math.max(x[i], 0);
+            y[i] = r * r;
+        }
+    }
+
+    /** Turns the gradient of the output of {@link #reluSquared} into that of its input. */
+    public static void reluSquaredBackward(float[] x, int width, float[] gradient) {
+        for (int i = 0; i < width; i++) {
+            gradient[i] = gradient[i] * 2 * Math.max(x[i], 0);
+        }
+    }
+
+    /** GELU; y may be x. */
+    public static void gelu(float[] x, int width, float[] y) {
+        for (int i = 0; i < width; i++) {
+            float v = x[i];
+            y[i] = v * logistic(GELU_SLOPE * (v + GELU_CUBE * v * v * v));
+        }
+    }
+
+    /** Turns the gradient of the output of {@link #gelu} into that of its input. */
+    public static void geluBackward(float[] x, int width, float[] gradient) {
+        for (int i = 0; i < width; i++) {
+            float v = x[i];
+            float s = logistic(GELU_SLOPE * (v + GELU_CUBE * v * v * v));
+            float bend = s * (1 - s);
+            // Far from 0 the square would overflow, and 0 times infinity is NaN.
+            gradient[i] *=
+                    bend == 0 ? s : s + v * bend * (GELU_SLOPE * (1 + 3 * GELU_CUBE * v * v));
+        }
+    }
+
+    /** SwiGLU: {@code y = a logistic(a) b} for a row of width a, then width b. */
+    public static void swiglu(float[] x, int width, float[] y) {
+        for (int i = 0; i < width; i++) {
+            y[i] = x[i] * logistic(x[i]) * x[width + i];
+        }
+    }
+
+    /** Replaces a row of {@link #swiglu}'s input by its gradient. */
+    public static void swigluBackward(float[] x, int width, float[] dy) {
+        for (int i = 0; i < width; i++) {
+            float a = x[i];
+            float s = logistic(a);
+            x[i] = dy[i] * x[width + i] * (s * (1 + a * (1 - s)));
+            x[width + i] = dy[i] * (a * s);
+        }
+    }
+
+    /**
+     * Turns the pairs (i, i + size / 2) of a head by the angles of a position, cosines first.
+     *
+     * @param sign -1 to turn back
+     */
+    public static void rotate(float[] x, int at, int size, float[] angles, float sign) {
+        int half = size / 2;
+        for (int i = 0; i < half; i++) {
+            float c = angles[i];
+            float s = angles[half + i] * sign;
+            float a = x[at + i];
+            float b = x[at + half + i];
+            x[at + i] = a * c - b * s;
+            x[at + half + i] = a * s + b * c;
+        }
+    }
+
+    /** Adds sums of columns by class of rows, as a tree, to what is in a target. */
+    public static void addTree(float[][] classes, float[] target, int width) {
+        for (int half = CLASSES / 2; half > 0; half /= 2) {
+            for (int k = 0; k < half; k++) {
+                for (int i = 0; i < width; i++) {
+                    classes[k][i] += classes[k + half][i];
+                }
+            }
+        }
+        for (int i = 0; i < width; i++) {
+            target[i] += classes[0][i];
+        }
+    }
+
+    /**
+     * Softmax cross entropy of a row.
+     *
+     * @param logits replaced by the gradient times {@code scale}
+     * @param tokens elements of the row
+     * @param label the right one; with any that is no token, loss and gradient are 0
+     * @param scale factor of the gradient
+     * @return the loss, in nats
+     */
+    public static double crossEntropy(float[] logits, int tokens, int label, float scale) {
+        if (label < 0 || label >= tokens) {
+            Arrays.fill(logits, 0, tokens, 0);
+            return 0;
+        }
+        float most = Float.NEGATIVE_INFINITY;
+        for (int t = 0; t < tokens; t++) {
+            most = Math.max(most, logits[t]);
+        }
+        double sum = 0;
+        for (int t = 0; t < tokens; t++) {
+            sum += Math.exp(logits[t] - most);
+        }
+        double loss = Math.log(sum) - (logits[label] - most);
+        for (int t = 0; t < tokens; t++) {
+            double p = Math.exp(logits[t] - most) / sum;
+            logits[t] = (float) (t == label ? p - 1 : p) * scale;
+        }
+        return loss;
+    }
+
+    /** The k largest of a row, the largest first; of equal ones the first; NaN last. */
+    public static void topK(float[] x, int width, int k, int[] indices) {
+        for (int n = 0; n < k; n++) {
+            int best = -1;
+            for (int i = 0; i < width; i++) {
+                boolean left = true;
+                for (int m = 0; m < n; m++) {
+                    left &= indices[m] != i;
+                }
+                if (left
+                        && (best < 0
+                                || x[i] > x[best]
+                                || (Float.isNaN(x[best]) && !Float.isNaN(x[i])))) {
+                    best = i;
+                }
+            }
+            indices[n] = best;
+        }
+    }
+}
