@@ -13,7 +13,7 @@ public final class LayerLoops {
     public static final int CLASSES = 16;
 
     /** sqrt(8 / pi): 0.5 (1 + tanh(u)) is logistic(2 u). */
-    private static final float GELU_SLOPE = 1.5957691216057308f;
+    private static final float GELU_SLOPE = (float) 1.5957691216057308;
 
     private static final float GELU_CUBE = 0.044715f;
 
