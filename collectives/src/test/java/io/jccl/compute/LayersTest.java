@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
+import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
@@ -38,8 +39,8 @@ class LayersTest extends LayersTests {
         Buffer input = of(r.c, type, x);
         Buffer weight = affine ? tame(r, type, width) : null;
         Buffer bias = affine ? tame(r, type, width) : null;
-        double[] w = affine ? get(r, weight) : null;
-        double[] b = affine ? get(r, bias) : new double[width];
+        double[] w = weight == null ? null : get(r, weight);
+        double[] b = bias == null ? new double[width] : get(r, bias);
         Buffer y = zeros(r, type, rows * width);
         Buffer statistics = zeros(r, DataType.FLOAT32, rows * norm.statistics());
         r.c.layers().norm(norm, input, weight, bias, y, statistics, r.stream);
@@ -84,8 +85,8 @@ class LayersTest extends LayersTests {
             DataType type,
             Buffer input,
             double[] x,
-            Buffer weight,
-            double[] w,
+            @Nullable Buffer weight,
+            double @Nullable [] w,
             Buffer statistics,
             double[] mean,
             double[] by,
