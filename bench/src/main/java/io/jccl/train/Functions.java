@@ -18,6 +18,10 @@ public final class Functions {
     /** Elements at a time where there are no rows. */
     private static final int PIECE = 1 << 12;
 
+    /** Three rows of each thread, so that a step allocates nothing. */
+    private static final ThreadLocal<float[][]> ROWS =
+            ThreadLocal.withInitial(() -> new float[3][0]);
+
     private Functions() {}
 
     /**
@@ -29,12 +33,12 @@ public final class Functions {
      * @param width elements of a row
      */
     public static void norm(MemorySegment x, MemorySegment normed, int rows, int width) {
-        float[] row = new float[width];
+        float[] row = row(0, width);
         for (int r = 0; r < rows; r++) {
             long from = (long) r * width;
-            load(x, from, row);
+            load(x, from, row, width);
             LayerLoops.norm(row, width, 0, LayerLoops.inverse(row, width, 0, EPSILON), row);
-            store(row, normed, from);
+            store(row, normed, from, width);
         }
     }
 
@@ -53,17 +57,17 @@ public final class Functions {
             MemorySegment gradient,
             int rows,
             int width) {
-        float[] row = new float[width];
-        float[] g = new float[width];
-        float[] sum = new float[width];
+        float[] row = row(0, width);
+        float[] g = row(1, width);
+        float[] sum = row(2, width);
         for (int r = 0; r < rows; r++) {
             long from = (long) r * width;
-            load(x, from, row);
-            load(normedGradient, from, g);
-            load(gradient, from, sum);
+            load(x, from, row, width);
+            load(normedGradient, from, g, width);
+            load(gradient, from, sum, width);
             float by = LayerLoops.inverse(row, width, 0, EPSILON);
             LayerLoops.normBackward(row, g, width, false, 0, by, sum);
-            store(sum, gradient, from);
+            store(sum, gradient, from, width);
         }
     }
 
@@ -89,7 +93,7 @@ public final class Functions {
      * @param count number of elements
      */
     public static void reluSquared(MemorySegment x, MemorySegment y, long count) {
-        float[] piece = new float[PIECE];
+        float[] piece = row(0, PIECE);
         for (long i = 0; i < count; i += PIECE) {
             int n = (int) Math.min(PIECE, count - i);
             FloatRows.load(x, DataType.FLOAT32, i, piece, 0, n);
@@ -106,8 +110,8 @@ public final class Functions {
      * @param count number of elements
      */
     public static void reluSquaredBackward(MemorySegment x, MemorySegment gradient, long count) {
-        float[] piece = new float[PIECE];
-        float[] g = new float[PIECE];
+        float[] piece = row(0, PIECE);
+        float[] g = row(1, PIECE);
         for (long i = 0; i < count; i += PIECE) {
             int n = (int) Math.min(PIECE, count - i);
             FloatRows.load(x, DataType.FLOAT32, i, piece, 0, n);
@@ -130,22 +134,31 @@ public final class Functions {
     public static double crossEntropy(
             MemorySegment logits, int[] targets, int rows, int tokens, float scale) {
         double loss = 0;
-        float[] row = new float[tokens];
+        float[] row = row(0, tokens);
         for (int r = 0; r < rows; r++) {
             long from = (long) r * tokens;
-            load(logits, from, row);
+            load(logits, from, row, tokens);
             loss += LayerLoops.crossEntropy(row, tokens, targets[r], scale);
-            store(row, logits, from);
+            store(row, logits, from, tokens);
         }
         return loss;
     }
 
-    private static void load(MemorySegment from, long index, float[] row) {
-        FloatRows.load(from, DataType.FLOAT32, index, row, 0, row.length);
+    /** This thread's row of a number, with that many elements or more. */
+    private static float[] row(int number, int width) {
+        float[][] rows = ROWS.get();
+        if (rows[number].length < width) {
+            rows[number] = new float[width];
+        }
+        return rows[number];
     }
 
-    private static void store(float[] row, MemorySegment to, long index) {
-        FloatRows.store(row, 0, to, DataType.FLOAT32, index, row.length);
+    private static void load(MemorySegment from, long index, float[] row, int width) {
+        FloatRows.load(from, DataType.FLOAT32, index, row, 0, width);
+    }
+
+    private static void store(float[] row, MemorySegment to, long index, int width) {
+        FloatRows.store(row, 0, to, DataType.FLOAT32, index, width);
     }
 
     private static float get(MemorySegment m, long index) {
