@@ -208,7 +208,7 @@ class ExchangeTest {
 
     /** Ranks that stopped at different operations would wait for each other. */
     @ParameterizedTest
-    @CsvSource({"ALL_REDUCE, 8", "BROADCAST, 4", "SEND_RECV, 4"})
+    @CsvSource({"ALL_REDUCE, 4", "BROADCAST, 2", "SEND_RECV, 2"})
     void ranksStopToWarmUpAtTheSameOperation(Collective collective, int paths) {
         Set<Report.WarmUp> seen = ConcurrentHashMap.newKeySet();
         Patterns patterns = new Patterns(3);
