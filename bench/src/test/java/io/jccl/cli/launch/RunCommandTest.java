@@ -24,6 +24,7 @@ import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import java.util.spi.ToolProvider;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import org.jspecify.annotations.Nullable;
@@ -42,7 +43,7 @@ public class RunCommandTest {
     private int run(String... arguments) {
         return Main.execute(
                 "run",
-                new RunCommand(jccl -> jccl ? jccl() : List.of("."), Main.listed()),
+                new RunCommand(jccl -> jccl ? jccl() : List.of(modulePath()), Main.listed()),
                 arguments,
                 new PrintWriter(out),
                 new PrintWriter(err));
@@ -86,9 +87,7 @@ public class RunCommandTest {
     @Test
     void endsTheOthersAfterAFailure(@TempDir Path folder) throws IOException {
         // Rank 1 fails; the others would sleep on, and have children that would as well.
-        Path program = folder.resolve("Sleeper.java");
-        Files.writeString(
-                program,
+        String program =
                 """
                 public class Sleeper {
                     public static void main(String[] args) throws Exception {
@@ -102,14 +101,8 @@ public class RunCommandTest {
                         Thread.sleep(600_000);
                     }
                 }
-                """);
-        int status =
-                Main.execute(
-                        "run",
-                        new RunCommand(jccl -> List.of(modulePath()), Main.listed()),
-                        new String[] {"-n", "2", "--grace", "4", "--", program.toString()},
-                        new PrintWriter(out),
-                        new PrintWriter(err));
+                """;
+        int status = runCompiled(folder, "Sleeper", program, "-n", "2", "--grace", "4");
         assertEquals(3, status, err::toString);
         assertTrue(err.toString().contains("rank 1 failed first, with status 3"), err::toString);
         List<Long> pids =
@@ -128,39 +121,38 @@ public class RunCommandTest {
     @CsvSource({"--prefix, true, true", "--no-prefix, false, false", "-n, false, true"})
     void linesSayWhoseTheyAre(String option, boolean zero, boolean one, @TempDir Path folder)
             throws IOException {
-        Path program = folder.resolve("Say.java");
-        Files.writeString(
-                program,
-                """
-                public class Say {
-                    public static void main(String[] args) {
-                        System.out.println("rank " + System.getenv("RANK"));
-                    }
-                }
-                """);
-        List<String> arguments = new ArrayList<>(List.of("-n", "2"));
+        List<String> options = new ArrayList<>(List.of("-n", "2"));
         if (!option.equals("-n")) {
-            arguments.add(option);
+            options.add(option);
         }
-        arguments.addAll(List.of("--", program.toString()));
-        int status =
-                Main.execute(
-                        "run",
-                        new RunCommand(jccl -> List.of(modulePath()), Main.listed()),
-                        arguments.toArray(String[]::new),
-                        new PrintWriter(out),
-                        new PrintWriter(err));
+        String body = "System.out.println(\"rank \" + env(\"RANK\"));";
+        int status = runProgram(folder, body, options.toArray(String[]::new));
         assertEquals(0, status, err::toString);
         List<String> lines = out.toString().lines().sorted().toList();
         assertTrue(lines.contains((zero ? "[0] " : "") + "rank 0"), lines::toString);
         assertTrue(lines.contains((one ? "[1] " : "") + "rank 1"), lines::toString);
     }
 
+    /** As java itself takes it. */
     @Test
-    void eachJobHasASecretOfItsOwnThatNobodyCanGuess(@TempDir Path folder) throws IOException {
-        Path program = folder.resolve("Secrets.java");
+    void aProgramMayBeOneSourceFile(@TempDir Path folder) throws IOException {
+        Path program = folder.resolve("Say.java");
         Files.writeString(
                 program,
+                """
+                public class Say {
+                    public static void main(String[] args) {
+                        System.out.println(args[0] + System.getenv("RANK"));
+                    }
+                }
+                """);
+        assertEquals(0, run("-n", "1", "--", program.toString(), "rank "), err::toString);
+        assertEquals("rank 0\n", out.toString());
+    }
+
+    @Test
+    void eachJobHasASecretOfItsOwnThatNobodyCanGuess(@TempDir Path folder) throws IOException {
+        String program =
                 """
                 import io.jccl.rendezvous.LaunchEnvironment;
                 import io.jccl.rendezvous.Store;
@@ -191,15 +183,9 @@ public class RunCommandTest {
                         }
                     }
                 }
-                """);
+                """;
         for (int job = 0; job < 2; job++) {
-            int status =
-                    Main.execute(
-                            "run",
-                            new RunCommand(jccl -> List.of(modulePath()), Main.listed()),
-                            new String[] {"-n", "2", "--no-prefix", "--", program.toString()},
-                            new PrintWriter(out),
-                            new PrintWriter(err));
+            int status = runCompiled(folder, "Secrets", program, "-n", "2", "--no-prefix");
             assertEquals(0, status, err::toString);
         }
         Map<String, Long> lines =
@@ -216,11 +202,9 @@ public class RunCommandTest {
         assertFalse(err.toString().contains("has no secret"), err::toString);
     }
 
-    /** Runs a program of one source file. */
+    /** Runs the body of a program's main. */
     private int runProgram(Path folder, String body, String... options) throws IOException {
-        Path program = folder.resolve("Prog.java");
-        Files.writeString(
-                program,
+        String program =
                 """
                 public class Prog {
                     static String env(String name) { return System.getenv(name); }
@@ -229,15 +213,40 @@ public class RunCommandTest {
                     }
                 }
                 """
-                        .formatted(body));
+                        .formatted(body);
+        return runCompiled(folder, "Prog", program, options);
+    }
+
+    private int runCompiled(Path folder, String name, String source, String... options)
+            throws IOException {
         List<String> arguments = new ArrayList<>(List.of(options));
-        arguments.addAll(List.of("--", program.toString()));
+        arguments.add("--");
+        arguments.addAll(compiled(folder, name, source));
         return Main.execute(
                 "run",
                 new RunCommand(jccl -> List.of(modulePath()), Main.listed()),
                 arguments.toArray(String[]::new),
                 new PrintWriter(out),
                 new PrintWriter(err));
+    }
+
+    private static List<String> compiled(Path folder, String name, String source)
+            throws IOException {
+        List<String> arguments = new ArrayList<>(List.of("-XX:TieredStopAtLevel=1"));
+        Path file = folder.resolve(name + ".java");
+        arguments.addAll(compiled(folder, Files.writeString(file, source)));
+        return arguments;
+    }
+
+    /** Java's arguments for a program that is compiled here once, and not by each rank. */
+    static List<String> compiled(Path folder, Path source) {
+        ToolProvider javac = ToolProvider.findFirst("javac").orElseThrow();
+        StringWriter said = new StringWriter();
+        PrintWriter to = new PrintWriter(said);
+        String[] flags = {"-nowarn", "-cp", modulePath(), "-d", folder.toString(), "" + source};
+        assertEquals(0, javac.run(to, to, flags), said::toString);
+        String main = ("" + source.getFileName()).replace(".java", "");
+        return List.of("-cp", folder.toString(), main);
     }
 
     /** The JVM's line on incubator modules goes, which a flag of the launcher brought about. */
@@ -448,9 +457,7 @@ public class RunCommandTest {
 
         Launched(Path folder, boolean stubborn, List<String> by, String... options)
                 throws IOException {
-            Path program = folder.resolve("Waits.java");
-            Files.writeString(
-                    program,
+            String program =
                     """
                     import sun.misc.Signal;
 
@@ -472,14 +479,16 @@ public class RunCommandTest {
                             Thread.sleep(600_000);
                         }
                     }
-                    """);
+                    """;
             List<String> command = new ArrayList<>(jccl());
             if (System.getProperty("jdk.module.path", "").isEmpty()) {
                 command.addAll(1, List.of("-p", modulePath()));
             }
             command.addAll(List.of("run", "-n", Integer.toString(RANKS)));
             command.addAll(List.of(options));
-            command.addAll(List.of("--", program.toString(), Boolean.toString(stubborn)));
+            command.add("--");
+            command.addAll(compiled(folder, "Waits", program));
+            command.add(Boolean.toString(stubborn));
             if (!by.isEmpty()) {
                 String all = String.join("' '", command);
                 command = new ArrayList<>(by);
