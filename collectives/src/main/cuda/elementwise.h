@@ -53,9 +53,11 @@ ARITHMETIC(bf16)
 ARITHMETIC(f16)
 #undef ARITHMETIC
 
-/* Keeps one block of a device busy for so many nanoseconds: work whose length is known. */
+/* Keeps one thread of a device busy for so many nanoseconds: work whose length is known. */
 KERNEL(spin, long duration) {
-  u64 end = nanoseconds() + (u64)duration;
-  while (nanoseconds() < end) {
+  EACH(i, 1) {
+    u64 end = nanoseconds() + (u64)duration;
+    while (nanoseconds() < end) {
+    }
   }
 }

@@ -26,6 +26,7 @@ trap 'rm -rf -- "$scratch"' EXIT
 # neither: ptxas refuses what the declared target and version do not have.
 {
     printf '// Compiled from collectives/src/main/cuda by regenerate.sh there; do not edit.\n'
+    printf '// SHA-256 of the sources: %s\n' "$(cat -- *.cu *.h | sha256sum | cut -d ' ' -f 1)"
     sed -E -e '/^\/\//d' -e 's/^\.version .*/.version 6.0/' -e 's/^\.target .*/.target sm_70/' \
         -e '/^[[:space:]]*\/\/ /d' -e '/^$/d' "$scratch/75.ptx"
 } >"$scratch/kernels.ptx"

@@ -126,6 +126,7 @@ class JoinFaultTest {
         assertTrue(millis < SOON_MILLIS, () -> "after " + millis + " ms");
     }
 
+    @Tag("exhaustive")
     @Test
     void allWhoAreHereNameTheOneThatEnded() throws InterruptedException {
         try (Workers workers = world(4)) {
@@ -245,6 +246,7 @@ class JoinFaultTest {
      * Stopped when it has called its first operation and waits for rank 2, it goes on when the
      * others have waited for it in vain, and taken their memory with them.
      */
+    @Tag("exhaustive")
     @Test
     void rankStoppedInItsFirstOperationHearsThatItsPeersGaveUp() throws InterruptedException {
         try (Workers workers = world(3)) {

@@ -105,6 +105,7 @@ class MpiTwoHostsTest {
         }
     }
 
+    @Tag("exhaustive")
     @Test
     void aLinkThatComesBackIsWaitedFor() throws Exception {
         Worker job =

@@ -1,8 +1,10 @@
 package io.jccl;
 
 import io.jccl.testkit.MpiLauncher;
+import org.junit.jupiter.api.Tag;
 
 /** The contract on MPICH, with its blocking collectives. */
+@Tag("exhaustive")
 class MpichEngineTest extends MpiEngineTest {
     @Override
     protected MpiLauncher launcher() {

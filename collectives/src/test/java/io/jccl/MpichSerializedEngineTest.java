@@ -2,8 +2,10 @@ package io.jccl;
 
 import io.jccl.testkit.MpiLauncher;
 import java.util.List;
+import org.junit.jupiter.api.Tag;
 
 /** The contract on MPICH with collectives that block and one thread at a time in MPI. */
+@Tag("exhaustive")
 class MpichSerializedEngineTest extends MpiEngineTest {
     @Override
     protected MpiLauncher launcher() {

@@ -161,7 +161,7 @@ class NcclProcessFaultTest {
 
     /** The second form is NCCL's before 2.28.7, which does not report process ids. */
     @ParameterizedTest
-    @CsvSource({"NORMAL, RAS says:", "OLD, RAS says (perhaps of another job here):"})
+    @CsvSource("NORMAL, RAS says:")
     void aTimeoutReportsWhatRasKnows(Manner manner, String heading) throws IOException {
         try (FakeRas ras = new FakeRas(manner, 0)) {
             Report report = timeoutBeside(ras, true);
@@ -179,7 +179,7 @@ class NcclProcessFaultTest {
 
     /** Nor does the report wait for it. */
     @ParameterizedTest
-    @CsvSource({"SILENT, true", "HANGING, true", "OTHER, true", "CUT, true", "NORMAL, false"})
+    @CsvSource("HANGING, true")
     void aTimeoutIsReportedWithoutRas(Manner manner, boolean ours) throws IOException {
         try (FakeRas ras = new FakeRas(manner, 0)) {
             Report report = timeoutBeside(ras, ours);
@@ -189,6 +189,20 @@ class NcclProcessFaultTest {
         }
     }
 
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @CsvSource({"SILENT, true", "OTHER, true", "CUT, true", "NORMAL, false"})
+    void aTimeoutIsReportedWithoutMoreOfRas(Manner manner, boolean ours) throws IOException {
+        aTimeoutIsReportedWithoutRas(manner, ours);
+    }
+
+    @Tag("exhaustive")
+    @Test
+    void aTimeoutReportsWhatAnOlderRasKnows() throws IOException {
+        aTimeoutReportsWhatRasKnows(Manner.OLD, "RAS says (perhaps of another job here):");
+    }
+
+    @Tag("exhaustive")
     @Test
     void rankThatExitsWithoutClosingIsNamed() throws IOException {
         try (Workers workers = world(2, Map.of())) {
@@ -203,6 +217,7 @@ class NcclProcessFaultTest {
         }
     }
 
+    @Tag("exhaustive")
     @Test
     void rankThatClosesEarlyIsNamed() throws IOException {
         try (Workers workers = world(3, Map.of())) {
@@ -248,6 +263,7 @@ class NcclProcessFaultTest {
     }
 
     /** What killed ranks left, the next run of the job takes away. */
+    @Tag("exhaustive")
     @Test
     void jobStartsAgainAfterAllWereKilled() throws IOException {
         try (Workers workers = world(2, Map.of())) {

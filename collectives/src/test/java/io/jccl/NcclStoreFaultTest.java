@@ -150,6 +150,7 @@ class NcclStoreFaultTest {
         }
     }
 
+    @Tag("exhaustive")
     @Test
     void lateRankIsWaitedFor() throws InterruptedException {
         try (Workers workers = world(2)) {
@@ -177,6 +178,7 @@ class NcclStoreFaultTest {
         triesAgain();
     }
 
+    @Tag("exhaustive")
     @Test
     void wrongWorldSizeIsNamedByAllAlike() {
         try (Workers good = world(3);
@@ -197,6 +199,7 @@ class NcclStoreFaultTest {
         triesAgain();
     }
 
+    @Tag("exhaustive")
     @Test
     void wrongSecretIsNamedAndMissingToTheOthers() {
         try (Workers good = world(3);
@@ -212,6 +215,7 @@ class NcclStoreFaultTest {
     }
 
     /** Rank 2 does not come, so all would wait for it for long. */
+    @Tag("exhaustive")
     @Test
     void killedWhileOthersComeIsNamed() throws InterruptedException {
         try (Workers workers = world(3)) {
@@ -433,6 +437,7 @@ class NcclStoreFaultTest {
         workers.all().forEach(w -> w.await("RUNNING", PATIENCE));
     }
 
+    @Tag("exhaustive")
     @Test
     void linkCutForFiveSecondsIsSurvivedAndForGoodEndsAll() throws InterruptedException {
         assumeTrue(Machines.possible(), "no network namespaces: not root, or no ip here");

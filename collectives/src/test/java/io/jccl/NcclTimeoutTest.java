@@ -25,12 +25,19 @@ import java.util.function.UnaryOperator;
 import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.parallel.Execution;
+import org.junit.jupiter.api.parallel.ExecutionMode;
+import org.junit.jupiter.api.parallel.ResourceLock;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** Ranks and native calls that hang, come late or never come: nobody waits for ever. */
+@Tag("waiting")
+@ResourceLock("the fakes in this JVM")
+@Execution(ExecutionMode.SAME_THREAD)
 @Timeout(value = 1, unit = TimeUnit.MINUTES)
 class NcclTimeoutTest {
     private static final CommunicatorOptions SHORT =

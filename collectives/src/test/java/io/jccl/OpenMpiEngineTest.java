@@ -11,6 +11,6 @@ class OpenMpiEngineTest extends MpiEngineTest {
 
     @Override
     protected int[] coveredSizes() {
-        return new int[] {3};
+        return new int[] {2};
     }
 }

@@ -2,11 +2,13 @@ package io.jccl;
 
 import io.jccl.testkit.MpiLauncher;
 import java.util.List;
+import org.junit.jupiter.api.Tag;
 
 /**
  * The contract on Open MPI with its non-blocking collectives, calls that count to few elements
  * only, and one thread at a time in MPI.
  */
+@Tag("exhaustive")
 class OpenMpiPollingEngineTest extends MpiEngineTest {
     @Override
     protected MpiLauncher launcher() {

@@ -48,11 +48,15 @@ import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.api.parallel.Execution;
+import org.junit.jupiter.api.parallel.ExecutionMode;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** A store over TCP among strangers, bad connections and many clients. */
+@Tag("waiting")
+@Execution(ExecutionMode.SAME_THREAD)
 @Timeout(value = 2, unit = TimeUnit.MINUTES)
 class StoreServerTest {
     private static final StoreSecret SECRET = StoreSecret.of("of this test");

@@ -64,7 +64,7 @@ class NcclCommandTest {
 
     @ParameterizedTest
     @CsvSource({
-        "all_reduce, -d all -o all",
+        "all_reduce, -d all -o all -w 1",
         "all_reduce, -m 4",
         "all_gather, -d bfloat16",
         "reduce_scatter, -d half -o all",
@@ -94,9 +94,10 @@ class NcclCommandTest {
         Result r =
                 jccl(
                         command
-                                + " --engine nccl -n 2 -w 1 -g "
+                                + " --engine nccl -n 2 -g "
                                 + (command.equals("hypercube") ? "4 " : "3 ")
                                 + (command.equals("barrier") ? "" : "-b 3K -e 24K -f 8 ")
+                                + (more.contains("-w") ? "" : "-w 0 ")
                                 + more);
         assertEquals(0, r.status(), r::toString);
         r.has("nccl");

@@ -278,7 +278,7 @@ class PerfFlagsTest {
     @ValueSource(strings = {"reduce", "all_reduce", "alltoallv", "sendrecv", "scatter"})
     void groupsWorkSideBySide(String command) {
         Map<String, String> env = Map.of("NCCL_TESTS_SPLIT", "MOD 2");
-        String line = " -b 4K -e 64K -f 16 -g 5 -n 2 -w 1 -r all -c 2";
+        String line = " -b 4K -e 64K -f 16 -g 5 -n 2 -w 0 -r all -c 2";
         assertEquals(0, execute(env, command + line), err::toString);
         boolean rooted = command.equals("reduce") || command.equals("scatter");
         // The smaller group has two ranks, so only they are roots.

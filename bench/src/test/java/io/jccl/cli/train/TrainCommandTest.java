@@ -493,6 +493,7 @@ class TrainCommandTest {
         processesOfJcclRun(techniques);
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
     @ValueSource(strings = "mpirun.openmpi")
     void processesOfMpi(String mpirun) throws Exception {

@@ -89,6 +89,7 @@ class ModelProcessTest {
     }
 
     /** A rank that dies, or stops, ends the others, who name it or say how long they waited. */
+    @Tag("exhaustive")
     @ParameterizedTest
     @CsvSource({"KILL, 1, 100", "STOP, 1, 10"})
     void deathOfAStageEndsTheOthers(String signal, int victim, int timeout) {

@@ -261,6 +261,7 @@ class ParallelEnginesTest {
         killedRankEndsTraining(what, victim);
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
     @ValueSource(strings = "serve")
     void stoppedRankEndsTrainingAfterTheTimeout(String what) {

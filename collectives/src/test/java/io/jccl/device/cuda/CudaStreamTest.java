@@ -35,9 +35,16 @@ import java.util.stream.IntStream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.parallel.Execution;
+import org.junit.jupiter.api.parallel.ExecutionMode;
+import org.junit.jupiter.api.parallel.ResourceLock;
 
+@Tag("waiting")
+@ResourceLock("the fakes in this JVM")
+@Execution(ExecutionMode.SAME_THREAD)
 @Timeout(value = 1, unit = TimeUnit.MINUTES)
 class CudaStreamTest {
     private static final Duration PATIENCE = Duration.ofSeconds(30);
