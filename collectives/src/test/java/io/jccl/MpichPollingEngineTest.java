@@ -30,6 +30,6 @@ class MpichPollingEngineTest extends MpiEngineTest {
 
     @Override
     protected int[] coveredSizes() {
-        return new int[] {3};
+        return new int[] {2};
     }
 }
