@@ -22,6 +22,7 @@ import io.jccl.train.TrainResult;
 import io.jccl.train.TrainRun;
 import java.io.IOException;
 import java.io.PrintWriter;
+import java.io.Writer;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -118,6 +119,14 @@ public final class TrainCommand implements Callable<Integer> {
     @Mixin private TrainOptions model = new TrainOptions();
 
     @Option(
+            names = DeepSpeedFile.NAME,
+            paramLabel = "<file>",
+            description =
+                    "A configuration of DeepSpeed, for what the flags leave open: batch, optimizer,"
+                            + " stage of ZeRO, offload, bfloat16.")
+    private @Nullable Path deepSpeed;
+
+    @Option(
             names = "--text",
             paramLabel = "<file>",
             description = "Text to train on (default: sentences of a small grammar).")
@@ -212,12 +221,17 @@ public final class TrainCommand implements Callable<Integer> {
         PrintWriter out = json.text(spec.commandLine().getOut());
         Progress progress = Progress.to(spec.commandLine().getErr());
         try {
+            LaunchEnvironment launch = LaunchEnvironment.of(environment);
+            if (deepSpeed != null) {
+                PrintWriter first =
+                        launch.rank() == 0 ? out : new PrintWriter(Writer.nullWriter());
+                DeepSpeedFile.read(deepSpeed).apply(spec.commandLine(), first);
+            }
             check();
             Engine chosen = Engine.of(engine, environment);
             require(
                     chosen != Engine.NCCL,
                     "--engine is nccl, but the model computes on the CPU; expected host or mpi");
-            LaunchEnvironment launch = LaunchEnvironment.of(environment);
             boolean processes = launch.size() > 1 || chosen == Engine.MPI;
             Corpus corpus = text == null ? Corpus.grammar(model.seed) : Corpus.of(text);
             require(

@@ -1,0 +1,335 @@
+package io.jccl.cli.train;
+
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.IOException;
+import java.io.PrintWriter;
+import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeMap;
+import java.util.function.Function;
+import org.jspecify.annotations.Nullable;
+import picocli.CommandLine;
+import picocli.CommandLine.Model.OptionSpec;
+
+/**
+ * A configuration of DeepSpeed (<a
+ * href="https://www.deepspeed.ai/docs/config-json/">www.deepspeed.ai/docs/config-json</a>) as flags
+ * of {@code jccl train}; what is on the command line wins. A key that would change the result and
+ * has no flag is refused, a key that nobody knows is named, and "auto" counts as not given. A
+ * separate class, so that nothing else loads Jackson.
+ */
+final class DeepSpeedFile {
+    /** The flag that names the file. */
+    static final String NAME = "--deepspeed";
+
+    private static final String TOTAL = "train_batch_size";
+    private static final String MICRO = "train_micro_batch_size_per_gpu";
+    private static final String ACCUMULATE = "gradient_accumulation_steps";
+    private static final String ZERO = "zero_optimization.";
+    private static final String STATE = ZERO + "offload_optimizer.device";
+    private static final String PARAMETERS = ZERO + "offload_param.device";
+
+    /** What a value is made of, and what was expected instead. */
+    private record Kind(String expected, Function<JsonNode, @Nullable Object> value) {}
+
+    private static final Kind COUNT =
+            new Kind("a whole number", n -> n.canConvertToInt() ? n.intValue() : null);
+    private static final Kind NUMBER =
+            new Kind("a number", n -> n.isNumber() ? n.doubleValue() : null);
+    private static final Kind SWITCH =
+            new Kind("true or false", n -> n.isBoolean() ? n.booleanValue() : null);
+    private static final Kind FOLDER =
+            new Kind("a folder", n -> n.isTextual() ? Path.of(n.textValue()) : null);
+    private static final Kind RULE = new Kind("Adam, AdamW or SGD", DeepSpeedFile::rule);
+
+    private record Flag(String option, Kind kind) {}
+
+    /** Keys with a flag of their own. */
+    private static final Map<String, Flag> FLAGS =
+            Map.of(
+                    TOTAL, new Flag("--batch", COUNT),
+                    ACCUMULATE, new Flag("--accumulate", COUNT),
+                    ZERO + "stage", new Flag("--zero", COUNT),
+                    ZERO + "offload_optimizer.nvme_path", new Flag("--nvme", FOLDER),
+                    "bf16.enabled", new Flag("--bf16", SWITCH),
+                    "optimizer.type", new Flag("--optimizer", RULE),
+                    "optimizer.params.lr", new Flag("--lr", NUMBER),
+                    "tensor_parallel.autotp_size", new Flag("--tp", COUNT));
+
+    /** Keys that must have a value, since the trainer has no flag for them: what it does. */
+    private static final Map<String, String> FIXED =
+            Map.of(
+                    "optimizer.params.betas", "[0.9,0.999]",
+                    "optimizer.params.eps", "1.0E-8",
+                    "fp16.enabled", "false",
+                    "gradient_clipping", "0.0",
+                    ZERO + "zero_quantized_weights", "false",
+                    ZERO + "zero_quantized_gradients", "false",
+                    "sparse_attention", "",
+                    "progressive_layer_drop.enabled", "false",
+                    "curriculum_learning.enabled", "false",
+                    "compression_training", "");
+
+    /** Keys that change nothing of the result: how it is computed, or what is printed. */
+    private static final Set<String> WITHOUT_EFFECT =
+            Set.of(
+                    ZERO + "overlap_comm",
+                    ZERO + "contiguous_gradients",
+                    ZERO + "reduce_scatter",
+                    ZERO + "reduce_bucket_size",
+                    ZERO + "allgather_partitions",
+                    ZERO + "allgather_bucket_size",
+                    ZERO + "round_robin_gradients",
+                    ZERO + "sub_group_size",
+                    ZERO + "cpu_offload_pin_memory",
+                    ZERO + "stage3_max_live_parameters",
+                    ZERO + "stage3_max_reuse_distance",
+                    ZERO + "stage3_prefetch_bucket_size",
+                    ZERO + "stage3_param_persistence_threshold",
+                    ZERO + "stage3_gather_16bit_weights_on_model_save",
+                    "steps_per_print",
+                    "wall_clock_breakdown",
+                    "memory_breakdown",
+                    "dump_state",
+                    "zero_allow_untested_optimizer",
+                    "zero_force_ds_cpu_optimizer",
+                    "prescale_gradients",
+                    "gradient_predivide_factor",
+                    "disable_allgather");
+
+    /** Sections of the same kind; those of fp16 and of offload have their switch above. */
+    private static final List<String> SECTIONS_WITHOUT_EFFECT =
+            List.of(
+                    "fp16.",
+                    "aio.",
+                    "activation_checkpointing.",
+                    "comms_logger.",
+                    "flops_profiler.",
+                    "autotuning.",
+                    "tensorboard.",
+                    "wandb.",
+                    "csv_monitor.",
+                    "checkpoint.",
+                    ZERO + "offload_optimizer.",
+                    ZERO + "offload_param.");
+
+    private final Path file;
+    private final Map<String, JsonNode> leaves = new TreeMap<>();
+    private final List<String> unknown = new ArrayList<>();
+    private final Map<String, Object> flags = new TreeMap<>();
+
+    private DeepSpeedFile(Path file, JsonNode root) {
+        this.file = file;
+        collect("", root);
+    }
+
+    /**
+     * Reads a file.
+     *
+     * @param file a configuration
+     * @return its flags
+     * @throws IllegalArgumentException if it cannot be read, or asks for what the trainer has not;
+     *     the message names the key
+     */
+    static DeepSpeedFile read(Path file) {
+        JsonNode root;
+        try {
+            root = new ObjectMapper().readTree(Files.readString(file));
+        } catch (JsonProcessingException e) {
+            throw new IllegalArgumentException(
+                    NAME + " '" + file + "' is not JSON: " + e.getOriginalMessage());
+        } catch (NoSuchFileException e) {
+            throw new IllegalArgumentException(NAME + " '" + file + "' does not exist");
+        } catch (IOException e) {
+            throw new IllegalArgumentException(
+                    NAME + " '" + file + "' cannot be read: " + e.getMessage());
+        }
+        if (!root.isObject()) {
+            throw new IllegalArgumentException(
+                    NAME + " '" + file + "' is no JSON object; give a configuration of DeepSpeed");
+        }
+        DeepSpeedFile f = new DeepSpeedFile(file, root);
+        f.translate();
+        return f;
+    }
+
+    private void collect(String prefix, JsonNode node) {
+        node.properties()
+                .forEach(
+                        e -> {
+                            String key = prefix + e.getKey();
+                            if (e.getValue().isObject()
+                                    && !e.getValue().isEmpty()
+                                    && !FIXED.containsKey(key)) {
+                                collect(key + ".", e.getValue());
+                            } else if (!e.getValue().asText("").equals("auto")) {
+                                leaves.put(key, e.getValue());
+                            }
+                        });
+    }
+
+    private void translate() {
+        leaves.forEach(
+                (key, value) -> {
+                    Flag flag = FLAGS.get(key);
+                    String fixed = FIXED.get(key);
+                    if (flag != null) {
+                        Object converted = flag.kind.value.apply(value);
+                        if (converted == null) {
+                            throw refused(key, value, "expected " + flag.kind.expected);
+                        }
+                        if (!converted.equals(false)) {
+                            flags.put(flag.option, converted);
+                        }
+                    } else if (fixed != null) {
+                        requireFixed(key, value, fixed);
+                    } else if (!WITHOUT_EFFECT.contains(key)
+                            && !Set.of(MICRO, STATE, PARAMETERS, "optimizer.params.weight_decay")
+                                    .contains(key)
+                            && SECTIONS_WITHOUT_EFFECT.stream().noneMatch(key::startsWith)) {
+                        unknown.add(key);
+                    }
+                });
+        weightDecay();
+        tiers();
+    }
+
+    private void requireFixed(String key, JsonNode value, String fixed) {
+        String is = value.isNumber() ? Double.toString(value.doubleValue()) : value.toString();
+        if (!is.equals(fixed)) {
+            throw refused(
+                    key,
+                    value,
+                    fixed.isEmpty()
+                            ? "which jccl train has not; leave it out"
+                            : "but jccl train has "
+                                    + fixed
+                                    + " there, and no flag for another; leave it out");
+        }
+    }
+
+    private void weightDecay() {
+        JsonNode decay = leaves.get("optimizer.params.weight_decay");
+        if (decay != null) {
+            boolean decoupled = flags.get("--optimizer") == TrainOptions.Rule.adamw;
+            requireFixed("optimizer.params.weight_decay", decay, decoupled ? "0.01" : "0.0");
+        }
+    }
+
+    /** The state may be on a drive; what else is offloaded goes to the host with it. */
+    private void tiers() {
+        String state = device(STATE, List.of("none", "cpu", "nvme"));
+        String parameters = device(PARAMETERS, List.of("none", "cpu"));
+        if (state.equals("nvme")) {
+            flags.put("--offload", "nvme");
+        } else if (!state.equals("none") || !parameters.equals("none")) {
+            flags.put("--offload", "host");
+        }
+    }
+
+    private String device(String key, List<String> possible) {
+        JsonNode value = leaves.get(key);
+        if (value == null) {
+            return "none";
+        }
+        if (!possible.contains(value.asText())) {
+            throw refused(key, value, "expected " + String.join(" or ", possible));
+        }
+        return value.asText();
+    }
+
+    private static @Nullable Object rule(JsonNode value) {
+        String name = value.asText("").toLowerCase(Locale.ROOT);
+        for (TrainOptions.Rule r : TrainOptions.Rule.values()) {
+            if (r.name().equals(name)) {
+                return r;
+            }
+        }
+        return null;
+    }
+
+    private IllegalArgumentException refused(String key, JsonNode value, String why) {
+        return new IllegalArgumentException(
+                NAME + " '" + file + "': " + key + " is " + value + ", " + why);
+    }
+
+    /**
+     * The batch of a step is that of all ranks: micro-batch x accumulation x data-parallel ranks,
+     * of which DeepSpeed takes any that determine the others.
+     */
+    private void batch(CommandLine line) {
+        JsonNode node = leaves.get(MICRO);
+        if (node == null) {
+            return;
+        }
+        if (!node.canConvertToInt() || node.intValue() < 1) {
+            throw refused(MICRO, node, "expected a whole number above 0");
+        }
+        long each = node.longValue() * (int) flags.getOrDefault("--accumulate", 1);
+        Object total = flags.get("--batch");
+        if (total instanceof Integer all) {
+            if (all % each != 0) {
+                throw refused(
+                        TOTAL,
+                        leaves.get(TOTAL),
+                        "expected a multiple of "
+                                + each
+                                + ", which is "
+                                + MICRO
+                                + " x "
+                                + ACCUMULATE);
+            }
+            flags.put("--dp", (int) (all / each));
+        } else {
+            Integer dp = given(line, "--dp") ? line.getCommandSpec().findOption("--dp").getValue() : null;
+            if (dp == null) {
+                throw new IllegalArgumentException(
+                        NAME
+                                + " '"
+                                + file
+                                + "' has "
+                                + MICRO
+                                + " but not "
+                                + TOTAL
+                                + ", so the ranks have to be known: give --dp");
+            }
+            flags.put("--batch", Math.toIntExact(each * dp));
+        }
+    }
+
+    private static boolean given(CommandLine line, String option) {
+        return line.getParseResult().hasMatchedOption(option);
+    }
+
+    /**
+     * Sets the options that the command line leaves open.
+     *
+     * @param line the command, parsed
+     * @param out for a line on what was taken over, and one on keys that nobody knows
+     */
+    void apply(CommandLine line, PrintWriter out) {
+        batch(line);
+        List<String> taken = new ArrayList<>();
+        flags.forEach(
+                (name, value) -> {
+                    if (!given(line, name)) {
+                        OptionSpec option = line.getCommandSpec().findOption(name);
+                        option.setValue(value);
+                        taken.add(value.equals(true) ? name : name + " " + value);
+                    }
+                });
+        out.println("# " + NAME + " " + file + ": " + String.join(" ", taken));
+        if (!unknown.isEmpty()) {
+            out.println(
+                    "# WARNING: not known, so without effect: " + String.join(", ", unknown));
+        }
+    }
+}

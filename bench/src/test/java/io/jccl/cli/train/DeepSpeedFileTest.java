@@ -1,0 +1,163 @@
+package io.jccl.cli.train;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import io.jccl.cli.Main;
+import java.io.IOException;
+import java.io.PrintWriter;
+import java.io.StringWriter;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+
+class DeepSpeedFileTest {
+    /** As in DeepSpeed's own examples, with what the trainer need not know. */
+    private static final String USUAL =
+            """
+            {
+              "train_batch_size": 8,
+              "train_micro_batch_size_per_gpu": 2,
+              "gradient_accumulation_steps": 2,
+              "steps_per_print": 10,
+              "optimizer": {
+                "type": "AdamW",
+                "params": {"lr": 0.002, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01}
+              },
+              "gradient_clipping": 0.0,
+              "fp16": {"enabled": false, "loss_scale": 0},
+              "bf16": {"enabled": true},
+              "zero_optimization": {
+                "stage": 2,
+                "overlap_comm": true,
+                "reduce_bucket_size": "auto",
+                "offload_optimizer": {"device": "cpu", "pin_memory": true}
+              }
+            }
+            """;
+
+    @TempDir private Path folder;
+    private final StringWriter out = new StringWriter();
+    private final StringWriter err = new StringWriter();
+
+    private int train(String config, String... more) throws IOException {
+        Path file = Files.writeString(folder.resolve("config.json"), config);
+        List<String> line = new ArrayList<>(List.of("--deepspeed", file.toString()));
+        line.addAll(
+                List.of("--layers", "1", "--hidden", "16", "--context", "8", "--steps", "2"));
+        line.addAll(List.of(more));
+        return Main.execute(
+                "train",
+                new TrainCommand(Map.of()),
+                line.toArray(String[]::new),
+                new PrintWriter(out),
+                new PrintWriter(err));
+    }
+
+    private static JsonNode run(Path json) throws IOException {
+        return new ObjectMapper().readTree(json.toFile()).get("jccl_train").get("runs").get(0);
+    }
+
+    @Test
+    void theRunIsThatOfTheFlags() throws IOException {
+        Path a = folder.resolve("a.json");
+        Path b = folder.resolve("b.json");
+        assertEquals(0, train(USUAL, "--json", a.toString()), err::toString);
+        String said = out.toString().lines().findFirst().orElse("");
+        assertTrue(said.startsWith("# --deepspeed "), said);
+        for (String flag :
+                List.of(
+                        "--accumulate 2",
+                        "--batch 8",
+                        "--bf16",
+                        "--dp 2",
+                        "--lr 0.002",
+                        "--offload host",
+                        "--optimizer adamw",
+                        "--zero 2")) {
+            assertTrue(said.contains(" " + flag), said);
+        }
+        String flags =
+                "--dp 2 --batch 8 --accumulate 2 --bf16 --lr 0.002 --offload host"
+                        + " --optimizer adamw --zero 2 --json "
+                        + b;
+        assertEquals(0, train("{}", flags.split(" ")), err::toString);
+        assertEquals(2, run(a).get("losses").size());
+        assertEquals(run(b).get("losses"), run(a).get("losses"));
+        assertEquals(2, run(a).get("dp").asInt());
+    }
+
+    @Test
+    void theCommandLineWins() throws IOException {
+        Path json = folder.resolve("a.json");
+        assertEquals(0, train(USUAL, "--zero", "1", "--json", json.toString()), err::toString);
+        assertEquals(1, run(json).get("zero").asInt());
+        assertTrue(out.toString().lines().noneMatch(l -> l.contains("--zero 2")), out::toString);
+    }
+
+    @Test
+    void whatNobodyKnowsIsNamed() throws IOException {
+        String config = "{\"zero_optimisation\": {\"stage\": 1}, \"train_batch_size\": 4, \"x\": 1}";
+        assertEquals(0, train(config), err::toString);
+        assertTrue(
+                out.toString().contains("not known, so without effect: x, zero_optimisation.stage"),
+                out::toString);
+    }
+
+    @ParameterizedTest
+    @CsvSource(
+            delimiter = '|',
+            quoteCharacter = '\0',
+            value = {
+                "{\"fp16\": {\"enabled\": true}} | fp16.enabled is true, but jccl train has false",
+                "{\"gradient_clipping\": 1.0} | gradient_clipping is 1.0, but jccl train has 0.0",
+                "{\"optimizer\": {\"type\": \"OneBitAdam\"}} | optimizer.type is \"OneBitAdam\", expected Adam,",
+                "{\"optimizer\": {\"params\": {\"betas\": [0.8, 0.9]}}} | betas is [0.8,0.9], but jccl train has",
+                "{\"optimizer\": {\"params\": {\"weight_decay\": 0.1}}} | weight_decay is 0.1, but jccl train has 0.0",
+                "{\"zero_optimization\": {\"stage\": \"two\"}} | zero_optimization.stage is \"two\", expected a whole number",
+                "{\"zero_optimization\": {\"stage\": 4}} | --zero is 4, expected 0 to 3",
+                "{\"zero_optimization\": {\"offload_param\": {\"device\": \"nvme\"}}} | offload_param.device is \"nvme\", expected none or cpu",
+                "{\"sparse_attention\": {\"mode\": \"fixed\"}} | sparse_attention is {\"mode\":\"fixed\"}, which jccl train has not",
+                "{\"train_micro_batch_size_per_gpu\": 3, \"train_batch_size\": 16} | train_batch_size is 16, expected a multiple of 3",
+                "{\"train_micro_batch_size_per_gpu\": 3} | so the ranks have to be known: give --dp",
+                "{\"train_micro_batch_size_per_gpu\": 0} | train_micro_batch_size_per_gpu is 0, expected a whole number above 0",
+                "[1] | is no JSON object",
+                "{\"train_batch_size\": | is not JSON",
+            })
+    void whatTheTrainerHasNotIsRefused(String config, String message) throws IOException {
+        assertEquals(2, train(config), out::toString);
+        assertTrue(err.toString().contains(message), err::toString);
+        assertEquals(1, err.toString().lines().count(), err::toString);
+    }
+
+    @Test
+    void theRanksGiveTheBatch() throws IOException {
+        Path json = folder.resolve("a.json");
+        String config = "{\"train_micro_batch_size_per_gpu\": 3, \"gradient_accumulation_steps\": 2}";
+        assertEquals(0, train(config, "--dp", "2", "--json", json.toString()), err::toString);
+        assertTrue(out.toString().contains("--batch 12"), out::toString);
+        assertEquals(2, run(json).get("dp").asInt());
+    }
+
+    @Test
+    void aMissingFileIsNamed() {
+        String none = folder.resolve("none.json").toString();
+        int status =
+                Main.execute(
+                        "train",
+                        new TrainCommand(Map.of()),
+                        new String[] {"--deepspeed", none},
+                        new PrintWriter(out),
+                        new PrintWriter(err));
+        assertEquals(2, status);
+        assertTrue(err.toString().contains("'" + none + "' does not exist"), err::toString);
+    }
+}
