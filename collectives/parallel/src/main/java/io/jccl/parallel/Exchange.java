@@ -10,9 +10,14 @@ import io.jccl.kernel.Reducer;
 import java.lang.foreign.MemorySegment;
 import java.util.List;
 
-/** Averages one bucket's gradients over all ranks. */
+/** Combines one bucket's gradients over all ranks, to their mean unless it says otherwise. */
 abstract sealed class Exchange implements AutoCloseable
-        permits Exchange.Plain, Exchange.Cast, Exchange.DeviceCast, TopKExchange, PowerSgdExchange {
+        permits Exchange.Plain,
+                Exchange.Cast,
+                Exchange.DeviceCast,
+                TopKExchange,
+                PowerSgdExchange,
+                AdasumExchange {
     /** Enqueues the exchange; the bucket holds the mean once the stream has completed it. */
     abstract void enqueue(Stream stream);
 

@@ -55,7 +55,7 @@ final class GradientBuckets implements AutoCloseable {
                 Buffer memory = own.device().allocate(plan.type(), plan.count());
                 made.add(memory);
                 Exchange exchange =
-                        exchange(own, parameters, plan, memory, options.compression(), compute);
+                        exchange(own, parameters, plan, memory, options, compute);
                 made.add(exchange);
                 carried.addAll(exchange.carried());
                 all[i] = new Bucket(plan, memory, own.device(), exchange);
@@ -80,12 +80,15 @@ final class GradientBuckets implements AutoCloseable {
             List<Parameter> parameters,
             Bucket.Plan plan,
             Buffer memory,
-            Compression compression,
+            ReducerOptions options,
             @Nullable Compute compute) {
+        if (options.adasum()) {
+            return new AdasumExchange(own, memory, plan, parameters);
+        }
         if (plan.type() != DataType.FLOAT32) {
             return new Exchange.Plain(own, memory);
         }
-        return switch (compression) {
+        return switch (options.compression()) {
             case Compression.None none -> new Exchange.Plain(own, memory);
             case Compression.Cast cast ->
                     compute == null
@@ -97,8 +100,9 @@ final class GradientBuckets implements AutoCloseable {
         };
     }
 
-    /** Rejects parameters and options that cannot be reduced on the device. */
-    static void check(Device device, List<Parameter> parameters, ReducerOptions options) {
+    /** Rejects parameters and options that cannot be reduced by these ranks. */
+    static void check(Communicator c, List<Parameter> parameters, ReducerOptions options) {
+        Device device = c.device();
         if (parameters.isEmpty()) {
             throw new IllegalArgumentException("there are no parameters, expected one or more");
         }
@@ -111,6 +115,9 @@ final class GradientBuckets implements AutoCloseable {
                                 + p.type().label()
                                 + "; gradients are float16, bfloat16, float32 or float64");
             }
+        }
+        if (options.adasum()) {
+            checkAdasum(c, parameters);
         }
         Compression form = options.compression();
         long most = Math.max(options.bucketBytes(), options.firstBucketBytes()) / Float.BYTES;
@@ -137,6 +144,30 @@ final class GradientBuckets implements AutoCloseable {
                                     : " needs kernels that make columns orthonormal")
                             + ", which is missing; use Compression.Cast, Compression.NONE, or ranks"
                             + " on the host");
+        }
+    }
+
+    private static void checkAdasum(Communicator c, List<Parameter> parameters) {
+        String found = null;
+        if (Integer.bitCount(c.size()) != 1) {
+            found = "there are " + c.size() + " ranks, expected a power of two";
+        } else if (c.device().kind() != Device.Kind.HOST) {
+            found = "the ranks compute on " + c.device() + ", expected the host";
+        } else {
+            for (Parameter p : parameters) {
+                if (p.type() != DataType.FLOAT32) {
+                    found =
+                            "parameter '"
+                                    + p.name()
+                                    + "' has the type "
+                                    + p.type().label()
+                                    + ", expected float32";
+                }
+            }
+        }
+        if (found != null) {
+            throw new IllegalArgumentException(
+                    "gradients are to become their adaptive sum, but " + found + "; use the mean");
         }
     }
 

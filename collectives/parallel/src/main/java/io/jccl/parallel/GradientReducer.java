@@ -160,7 +160,8 @@ public final class GradientReducer implements AutoCloseable {
      * @param options settings, the same on all ranks
      * @return this rank's reducer
      * @throws IllegalArgumentException on all ranks, if there are no parameters, a type is not
-     *     floating-point or is float8, or a GPU lacks the kernels of the compression
+     *     floating-point or is float8, a GPU lacks the kernels of the compression, or the
+     *     adaptive sum is asked for where it is not possible
      * @throws io.jccl.CollectiveMismatchException if the ranks disagree; the message names the
      *     first difference
      * @throws JcclException if memory cannot be allocated
@@ -174,7 +175,7 @@ public final class GradientReducer implements AutoCloseable {
         copy.forEach(p -> lines.add(p.toString()));
         // Checked first, so that no rank throws while others wait for it.
         ConsistencyCheck.check(c, "the parameters or options of a gradient reducer", lines);
-        GradientBuckets.check(c.device(), copy, options);
+        GradientBuckets.check(c, copy, options);
         Communicator own = Objects.requireNonNull(c.split(0, c.rank()), "a split with a colour");
         try {
             return new GradientReducer(own, copy, options);

@@ -32,6 +32,7 @@ class ParallelAllocationTest {
         return List.of(
                 options,
                 options.withFindUnused(true),
+                options.withAdasum(true),
                 options.withCompression(new Compression.Cast(DataType.BFLOAT16)),
                 options.withCompression(new Compression.TopK(0.01)),
                 options.withCompression(new Compression.PowerSgd(2)));
