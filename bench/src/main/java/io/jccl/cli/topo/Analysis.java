@@ -371,7 +371,7 @@ public final class Analysis {
                 plan = Planner.plan(topology, request.operation(), selected, root);
                 predict(CostModel.nccl().tune(topology, selected, request.operation()));
             } else {
-                Cluster cluster = new Cluster(topology, request.machines());
+                Cluster cluster = new Cluster(topology, request.machines(), request.network());
                 clusterPlan = Planner.plan(cluster, request.operation(), selected);
                 predict(CostModel.nccl().tune(cluster, selected, request.operation()));
             }
