@@ -202,7 +202,8 @@ public final class Analysis {
                 return options.withNvlinks(status);
             }
         } catch (TopologyFormatException e) {
-            throw new IllegalArgumentException(expected + ": " + e.getMessage(), e);
+            throw new IllegalArgumentException(
+                    expected + ": " + e.getMessage() + lenient(text, options), e);
         }
         throw new IllegalArgumentException(
                 expected + ", found a matrix of nvidia-smi topo: give that with --file");

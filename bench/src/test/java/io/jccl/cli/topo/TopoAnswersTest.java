@@ -155,6 +155,13 @@ class TopoAnswersTest {
         assertEquals(0, execute("--file", bad.toString(), "--lenient"), err::toString);
         assertEquals(2, execute("--file", file("nothing here").toString()));
         assertTrue(err.toString().contains("--lenient does not help"), err::toString);
+        Path text = file("no status of NVLinks");
+        assertEquals(
+                2, execute("--file", DGX1.toString(), "--nvlink-status", text.toString()));
+        assertTrue(
+                err.toString().contains("nvidia-smi nvlink -s")
+                        && err.toString().contains("--lenient does not help"),
+                err::toString);
     }
 
     @Test
