@@ -460,9 +460,10 @@ public final class TopoCommand implements Callable<Integer> {
                             : Svg.of(analysis.graph(option), f.plan());
             case "--html" -> {
                 List<List<String>> table = PredictionText.predictions(f);
+                String plot = PredictionPlot.of(f);
                 yield f.clusterPlan() != null
-                        ? Html.of(f.clusterPlan(), table, f.warnings())
-                        : Html.of(analysis.graph(option), f.plan(), table, f.warnings());
+                        ? Html.of(f.clusterPlan(), table, plot, f.warnings())
+                        : Html.of(analysis.graph(option), f.plan(), table, plot, f.warnings());
             }
             case "--dot" ->
                     f.clusterPlan() != null
