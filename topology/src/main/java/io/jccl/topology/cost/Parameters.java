@@ -139,7 +139,7 @@ final class Parameters {
         }
         spread = new double[Spread.values().length][];
         for (Spread s : Spread.values()) {
-            spread[s.ordinal()] = in.numbers("spread." + lower(s), 3);
+            spread[s.ordinal()] = in.numbers("spread." + lower(s), 4);
         }
         nvlsChannels = in.numbers("nvls.channels", 2);
         nvlsChunk = in.numbers("nvls.chunk", 4);

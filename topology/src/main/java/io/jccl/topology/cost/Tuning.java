@@ -39,7 +39,7 @@ public final class Tuning {
     private final List<AlgorithmBound> bounds;
     private final List<String> assumptions;
 
-    /** See {@link Prediction#spread}: below 1 MiB, up to 256 MiB, above. */
+    /** See {@link Prediction#spread}: below 1 MiB, up to 8 MiB, up to 256 MiB, above. */
     private final double[] spread;
 
     /** Size from which on a ring's latency is longer, and how much; see ring.plateau. */
@@ -266,7 +266,7 @@ public final class Tuning {
                 time,
                 algbw,
                 algbw * op.busFactor(ranks),
-                spread[bytes < 1 << 20 ? 0 : bytes < 256 << 20 ? 1 : 2]);
+                spread[bytes < 1 << 20 ? 0 : bytes < 8 << 20 ? 1 : bytes < 256 << 20 ? 2 : 3]);
     }
 
     private static void check(long bytes) {

@@ -60,20 +60,20 @@ class PublishedTest {
         return IntStream.range(0, n).boxed().toList();
     }
 
-    private static Tuning on(Topology t, int gpus) {
+    static Tuning on(Topology t, int gpus) {
         return CostModel.nccl().tune(t, first(gpus), Operation.ALL_REDUCE);
     }
 
-    private static Tuning on(Topology t, int machines, int gpus) {
+    static Tuning on(Topology t, int machines, int gpus) {
         return CostModel.nccl().tune(new Cluster(t, machines), first(gpus), Operation.ALL_REDUCE);
     }
 
     /** 8 GPUs on NVSwitches, each with NICs beside it. */
-    private static Topology node(int sm, int links, double perLink, int perGpu, double nicGbps) {
+    static Topology node(int sm, int links, double perLink, int perGpu, double nicGbps) {
         return node(8, sm, links, perLink, perGpu, nicGbps);
     }
 
-    private static Topology node(
+    static Topology node(
             int gpus, int sm, int links, double perLink, int perGpu, double nicGbps) {
         Topology.Builder b = new Topology.Builder(gpus + " GPUs with " + perGpu + " NICs each");
         for (int i = 0; i < gpus; i++) {
@@ -148,7 +148,7 @@ class PublishedTest {
     }
 
     /** Four GPUs, every pair joined by as many links. */
-    private static Topology board(int sm, int links, double perLink) {
+    static Topology board(int sm, int links, double perLink) {
         Topology.Builder b = new Topology.Builder("4 GPUs on a board");
         for (int i = 0; i < 4; i++) {
             b.addGpu(i, sm);
