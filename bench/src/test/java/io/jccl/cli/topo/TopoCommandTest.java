@@ -142,7 +142,9 @@ class TopoCommandTest {
                         "2"),
                 err::toString);
         assertTrue(
-                out.toString().contains("units of 2 machines and an oversubscription of 8.0 leave"),
+                out.toString()
+                        .replaceAll("\\s+", " ")
+                        .contains("units of 2 machines and an oversubscription of 8.0 leave"),
                 out.toString());
     }
 
