@@ -73,8 +73,13 @@ final class PredictionPlot {
                                         + " machine may be from it.",
                                 List.of(
                                         LineChart.of(
-                                                "Bus bandwidth by size", SIZE, BUS, rates, List.of()),
-                                        LineChart.of("Time by size", SIZE, TIME, times, List.of()))))
+                                                "Bus bandwidth by size",
+                                                SIZE,
+                                                BUS,
+                                                rates,
+                                                List.of()),
+                                        LineChart.of(
+                                                "Time by size", SIZE, TIME, times, List.of()))))
                 .svg();
     }
 }

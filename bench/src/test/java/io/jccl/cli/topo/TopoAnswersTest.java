@@ -23,17 +23,17 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.io.PrintWriter;
 import java.io.StringWriter;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.charset.StandardCharsets;
-import java.util.Base64;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
 import java.util.ArrayList;
+import java.util.Base64;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import java.util.stream.IntStream;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
@@ -160,8 +160,7 @@ class TopoAnswersTest {
         assertEquals(2, execute("--file", file("nothing here").toString()));
         assertTrue(err.toString().contains("--lenient does not help"), err::toString);
         Path text = file("no status of NVLinks");
-        assertEquals(
-                2, execute("--file", DGX1.toString(), "--nvlink-status", text.toString()));
+        assertEquals(2, execute("--file", DGX1.toString(), "--nvlink-status", text.toString()));
         assertTrue(
                 err.toString().contains("nvidia-smi nvlink -s")
                         && err.toString().contains("--lenient does not help"),

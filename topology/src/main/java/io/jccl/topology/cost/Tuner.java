@@ -80,8 +80,14 @@ final class Tuner {
         double left = full * cluster.network().share(op, machines);
         nics = rack && near != null ? Math.min(left, p.rackNetwork) : left;
         if (near != null) {
-            rests.add(near.count() + (near.count() == 1 ? " NIC" : " NICs")
-                    + String.format(Locale.ROOT, " for %d GPUs of a machine, %.1f GB/s together", local, full));
+            rests.add(
+                    near.count()
+                            + (near.count() == 1 ? " NIC" : " NICs")
+                            + String.format(
+                                    Locale.ROOT,
+                                    " for %d GPUs of a machine, %.1f GB/s together",
+                                    local,
+                                    full));
             rests.add(
                     left < full
                             ? String.format(
@@ -395,7 +401,8 @@ final class Tuner {
                             Protocol.SIMPLE,
                             latency,
                             most * share,
-                            rounds(first, heads, most * share), 1);
+                            rounds(first, heads, most * share),
+                            1);
                     bound(
                             Algorithm.NVLS,
                             most,
@@ -412,7 +419,8 @@ final class Tuner {
                             Protocol.SIMPLE,
                             latency,
                             width * share,
-                            rounds(first, heads, width * share), 1);
+                            rounds(first, heads, width * share),
+                            1);
                     bound(Algorithm.NVLS, width, "each byte enters a GPU once");
                 }
                 default -> {}
@@ -431,7 +439,8 @@ final class Tuner {
                 Protocol.SIMPLE,
                 latency + 2 * log * between(Algorithm.NVLS_TREE, Protocol.SIMPLE),
                 Math.min(inside, Math.min(net, most)),
-                rounds(first, heads, Math.min(inside, Math.min(net, most))), 1);
+                rounds(first, heads, Math.min(inside, Math.min(net, most))),
+                1);
         bound(
                 Algorithm.NVLS_TREE,
                 Math.min(heads / (heads + 1) * width * op.busFactor(ranks), net),

@@ -135,10 +135,7 @@ public final class Html {
      * @return an HTML document
      */
     public static String of(
-            ClusterPlan plan,
-            List<List<String>> predictions,
-            String plot,
-            List<String> warnings) {
+            ClusterPlan plan, List<List<String>> predictions, String plot, List<String> warnings) {
         Html page = new Html(plan.cluster().machine(), RenderedChannel.of(plan));
         page.head();
         page.summary(
@@ -206,7 +203,8 @@ public final class Html {
         table("Predictions", predictions);
         if (!plot.isEmpty()) {
             // In a document of its own, so that its style does not mix with that of the page.
-            out.append("<img class=\"plot\" alt=\"Predictions by size\" src=\"data:image/svg+xml;base64,");
+            out.append(
+                    "<img class=\"plot\" alt=\"Predictions by size\" src=\"data:image/svg+xml;base64,");
             byte[] document = plot.getBytes(StandardCharsets.UTF_8);
             out.append(Base64.getEncoder().encodeToString(document)).append("\"/>\n");
         }
@@ -229,7 +227,8 @@ public final class Html {
         out.append("<div class=\"scroll\"><table class=\"words\">\n");
         for (int i = 0; i < channels.size(); i++) {
             RenderedChannel c = channels.get(i);
-            out.append("<tr><td class=\"keep\"><label><input type=\"checkbox\" checked=\"\" data-channel=\"");
+            out.append(
+                    "<tr><td class=\"keep\"><label><input type=\"checkbox\" checked=\"\" data-channel=\"");
             out.append(i).append("\"/> <span class=\"key\" style=\"background:");
             out.append(SvgStyle.COLOURS.get(i % SvgStyle.COLOURS.size())).append("\"></span> ");
             out.append(Text.xml(c.title())).append("</label></td><td>");

@@ -126,7 +126,9 @@ class CurvesTest {
                 continue;
             }
             if (colon > 0) {
-                int at = List.of("machine", "build", "source", "use").indexOf(line.substring(0, colon));
+                int at =
+                        List.of("machine", "build", "source", "use")
+                                .indexOf(line.substring(0, colon));
                 head[at] = line.substring(colon + 1).strip();
             } else if (!line.isBlank()) {
                 String[] words = line.split(" ");
@@ -189,7 +191,12 @@ class CurvesTest {
                 Arrays.stream(c.errors(true)).forEach(large::add);
             }
         }
-        rows.add("| all that are not fit | " + cells(sorted(middle)) + " | " + cells(sorted(large)) + " | | |");
+        rows.add(
+                "| all that are not fit | "
+                        + cells(sorted(middle))
+                        + " | "
+                        + cells(sorted(large))
+                        + " | | |");
         String page = Files.readString(Path.of("../docs/topology-cost.md"));
         String start = "| curve | 1 to 128 MiB: median | worst | from 256 MiB: median | worst |";
         int at = page.indexOf(start);

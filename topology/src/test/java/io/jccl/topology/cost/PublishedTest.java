@@ -73,8 +73,7 @@ class PublishedTest {
         return node(8, sm, links, perLink, perGpu, nicGbps);
     }
 
-    static Topology node(
-            int gpus, int sm, int links, double perLink, int perGpu, double nicGbps) {
+    static Topology node(int gpus, int sm, int links, double perLink, int perGpu, double nicGbps) {
         Topology.Builder b = new Topology.Builder(gpus + " GPUs with " + perGpu + " NICs each");
         for (int i = 0; i < gpus; i++) {
             b.addGpu(i, sm);

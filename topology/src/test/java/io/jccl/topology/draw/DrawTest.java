@@ -5,10 +5,6 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
-import java.util.stream.Collectors;
-import io.jccl.topology.plan.Planner;
 import io.jccl.topology.Gpu;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.Machines;
@@ -23,11 +19,15 @@ import io.jccl.topology.plan.Cluster;
 import io.jccl.topology.plan.ClusterPlan;
 import io.jccl.topology.plan.Hop;
 import io.jccl.topology.plan.Plan;
+import io.jccl.topology.plan.Planner;
 import java.io.StringReader;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 import java.util.stream.Stream;
 import javax.xml.parsers.DocumentBuilderFactory;
@@ -275,7 +275,8 @@ class DrawTest {
     @Test
     void aRackCanBeReadAndZoomed() throws Exception {
         Topology t = rack();
-        Plan plan = Planner.plan(t, Operation.ALL_REDUCE, IntStream.range(0, 72).boxed().toList(), 0);
+        Plan plan =
+                Planner.plan(t, Operation.ALL_REDUCE, IntStream.range(0, 72).boxed().toList(), 0);
         String html = Html.of(t, plan);
         parse(html.substring(html.indexOf("<html")));
         assertTrue(html.contains("<div class=\"picture wide\">"));
@@ -297,8 +298,7 @@ class DrawTest {
                         .collect(Collectors.joining(" "));
         assertTrue(legend.contains(order), legend);
         // Names are whole, and not too small.
-        Matcher name =
-                Pattern.compile("font-size:([0-9.]+)px\">(host[^<]*)</text>").matcher(svg);
+        Matcher name = Pattern.compile("font-size:([0-9.]+)px\">(host[^<]*)</text>").matcher(svg);
         int names = 0;
         while (name.find()) {
             names++;

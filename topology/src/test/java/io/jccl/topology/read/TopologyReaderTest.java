@@ -206,7 +206,8 @@ class TopologyReaderTest {
     @Test
     void emptyCellsAreToldByTabStops() {
         String header = "\tGPU0\tGPU1\tGPU2\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n";
-        String codes = "GPU0\t X \tNV4\tSYS\t%s\nGPU1\tNV4\t X \tSYS\t%s\nGPU2\tSYS\tSYS\t X \t%s\n";
+        String codes =
+                "GPU0\t X \tNV4\tSYS\t%s\nGPU1\tNV4\t X \tSYS\t%s\nGPU2\tSYS\tSYS\t X \t%s\n";
         // As the tool prints them: CPU affinity empty; both; NUMA affinity empty.
         for (String[] cells :
                 new String[][] {
