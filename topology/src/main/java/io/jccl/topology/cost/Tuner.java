@@ -31,7 +31,7 @@ final class Tuner {
     private final List<AlgorithmBound> bounds = new ArrayList<>();
 
     /** What the predictions assume about the network. */
-    private final List<String> rests = new ArrayList<>();
+    private final List<String> rests;
 
     private boolean nvlink;
 
@@ -73,44 +73,11 @@ final class Tuner {
         }
         sm = least;
         generation = Generation.of(sm);
-        NearNics near = machines == 1 ? null : NearNics.of(t, this.gpus, p.nicShare);
-        nicCount = near == null ? 0 : near.count();
         rack = local > MOST_OF_A_MACHINE && switched() > 0;
-        double full = near == null ? Double.POSITIVE_INFINITY : near.gbps();
-        double left = full * cluster.network().share(op, machines);
-        nics = rack && near != null ? Math.min(left, p.rackNetwork) : left;
-        if (near != null) {
-            rests.add(
-                    near.count()
-                            + (near.count() == 1 ? " NIC" : " NICs")
-                            + String.format(
-                                    Locale.ROOT,
-                                    " for %d GPUs of a machine, %.1f GB/s together",
-                                    local,
-                                    full));
-            rests.add(
-                    left < full
-                            ? String.format(
-                                    Locale.ROOT,
-                                    "units of %d machines and an oversubscription of %s leave %.1f"
-                                            + " GB/s of that",
-                                    cluster.network().unit(),
-                                    cluster.network().oversubscription(),
-                                    left)
-                            : "every NIC has its full rate to every machine (no oversubscription)");
-            if (nics < left) {
-                rests.add(
-                        String.format(
-                                Locale.ROOT,
-                                "between racks at most %.0f GB/s for each rack, as in the only"
-                                        + " published runs over several racks of GB200; whether the"
-                                        + " network or NCCL limits those is not known",
-                                nics));
-            }
-        }
-        if (rack) {
-            rests.add("the start of racks is that of one published rack of GB200, and of 20");
-        }
+        BetweenMachines between = BetweenMachines.of(p, cluster, this.gpus, op, rack);
+        nics = between.gbps();
+        nicCount = between.nics();
+        rests = between.assumptions();
     }
 
     static Tuning tune(Parameters p, Topology t, List<Integer> gpus, Operation op) {

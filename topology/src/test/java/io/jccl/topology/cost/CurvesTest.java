@@ -131,7 +131,7 @@ class CurvesTest {
                                 .indexOf(line.substring(0, colon));
                 head[at] = line.substring(colon + 1).strip();
             } else if (!line.isBlank()) {
-                String[] words = line.split(" ");
+                String[] words = line.split(" ", -1);
                 long unit = words[0].endsWith("G") ? 1L << 30 : 1L << 20;
                 bytes.add(unit * Long.parseLong(words[0].substring(0, words[0].length() - 1)));
                 us.add(Double.parseDouble(words[1]));

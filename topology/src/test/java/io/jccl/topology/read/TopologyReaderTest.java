@@ -188,9 +188,10 @@ class TopologyReaderTest {
 
     private static String expanded(String text) {
         StringBuilder out = new StringBuilder();
-        for (String line : text.split("\n")) {
+        for (String line : text.split("\n", -1)) {
             StringBuilder l = new StringBuilder();
-            for (char c : line.toCharArray()) {
+            for (int i = 0; i < line.length(); i++) {
+                char c = line.charAt(i);
                 if (c == '\t') {
                     l.append(" ".repeat(8 - l.length() % 8));
                 } else {
