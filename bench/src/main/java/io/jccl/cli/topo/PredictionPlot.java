@@ -44,9 +44,9 @@ final class PredictionPlot {
                             p.timeUs(),
                             p.busbwGBps());
             // The spread is of the time.
-            time.add(new Point(p.bytes(), p.timeUs(), p.timeUs() * less, p.timeUs() * more, tip));
+            time.add(new Point((double) p.bytes(), p.timeUs(), p.timeUs() * less, p.timeUs() * more, tip));
             double bus = p.busbwGBps();
-            busbw.add(new Point(p.bytes(), bus, bus / more, bus / less, tip));
+            busbw.add(new Point((double) p.bytes(), bus, bus / more, bus / less, tip));
         }
         List<Series> rates = new ArrayList<>();
         List<Series> times = new ArrayList<>();
@@ -59,8 +59,8 @@ final class PredictionPlot {
             for (Verdict.Size s : verdict.sizes()) {
                 MeasuredLog.Line m = s.measured();
                 String tip = Axis.bytes(m.bytes()) + ", measured: " + m.busbwGBps() + " GB/s";
-                busMeasured.add(new Point(m.bytes(), m.busbwGBps(), tip));
-                timeMeasured.add(new Point(m.bytes(), m.timeUs(), tip));
+                busMeasured.add(new Point((double) m.bytes(), m.busbwGBps(), tip));
+                timeMeasured.add(new Point((double) m.bytes(), m.timeUs(), tip));
             }
             rates.add(new Series("measured", 1, Line.DASHED, busMeasured));
             times.add(new Series("measured", 1, Line.DASHED, timeMeasured));
