@@ -202,7 +202,8 @@ public final class Analysis {
                 return options.withNvlinks(status);
             }
         } catch (TopologyFormatException e) {
-            throw new IllegalArgumentException(expected + ": " + e.getMessage(), e);
+            throw new IllegalArgumentException(
+                    expected + ": " + e.getMessage() + lenient(text, options), e);
         }
         throw new IllegalArgumentException(
                 expected + ", found a matrix of nvidia-smi topo: give that with --file");
@@ -371,7 +372,7 @@ public final class Analysis {
                 plan = Planner.plan(topology, request.operation(), selected, root);
                 predict(CostModel.nccl().tune(topology, selected, request.operation()));
             } else {
-                Cluster cluster = new Cluster(topology, request.machines());
+                Cluster cluster = new Cluster(topology, request.machines(), request.network());
                 clusterPlan = Planner.plan(cluster, request.operation(), selected);
                 predict(CostModel.nccl().tune(cluster, selected, request.operation()));
             }

@@ -220,6 +220,7 @@ public final class Json {
             g.writeEndObject();
         }
         g.writeEndArray();
+        strings("assumptions", tuning == null ? List.of() : tuning.assumptions());
         g.writeEndObject();
     }
 

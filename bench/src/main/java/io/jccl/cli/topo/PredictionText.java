@@ -81,11 +81,13 @@ final class PredictionText {
                                     : "its latency and the efficiency that NCCL assumes decide."));
         }
         ringOrTree(tuning);
+        if (!tuning.assumptions().isEmpty()) {
+            out.wrapped("Rests on: " + String.join("; ", tuning.assumptions()) + ".");
+        }
         if (f.machines() > 1) {
             out.wrapped(
-                    "Rests on: every NIC has its full rate to every machine (no oversubscription),"
-                            + " and each GPU sends by the NICs nearest to it. CollNet is not"
-                            + " predicted: it needs SHARP in the network and NCCL_COLLNET_ENABLE=1.");
+                    "CollNet is not predicted: it needs SHARP in the network and"
+                            + " NCCL_COLLNET_ENABLE=1.");
         }
     }
 

@@ -3,6 +3,7 @@ package io.jccl.cli.topo;
 import io.jccl.topology.Operation;
 import io.jccl.topology.cost.Algorithm;
 import io.jccl.topology.cost.Protocol;
+import io.jccl.topology.plan.Network;
 import io.jccl.topology.read.Format;
 import java.nio.file.Path;
 import java.util.List;
@@ -25,6 +26,7 @@ import org.jspecify.annotations.Nullable;
  * @param sizes to predict
  * @param sizesGiven whether the sizes were requested explicitly
  * @param machines number of machines
+ * @param network what joins them
  * @param algorithms algorithms to predict
  * @param protocols protocols to predict
  * @param best how many GPUs to choose; null for all
@@ -46,6 +48,7 @@ record Request(
         List<Long> sizes,
         boolean sizesGiven,
         int machines,
+        Network network,
         Set<Algorithm> algorithms,
         Set<Protocol> protocols,
         @Nullable Integer best,

@@ -11,6 +11,7 @@ import io.jccl.topology.cost.Protocol;
 import io.jccl.topology.draw.Dot;
 import io.jccl.topology.draw.Html;
 import io.jccl.topology.draw.Svg;
+import io.jccl.topology.plan.Network;
 import io.jccl.topology.read.Format;
 import io.jccl.topology.read.ReadOptions;
 import io.jccl.topology.read.ThisMachine;
@@ -144,6 +145,22 @@ public final class TopoCommand implements Callable<Integer> {
     private int nodes = 1;
 
     @Option(
+            names = "--oversubscription",
+            paramLabel = "<ratio>",
+            description =
+                    "With --nodes: rate of the NICs at a leaf switch over the rate of its uplinks"
+                            + " (default: 1, none).")
+    private double oversubscription = 1;
+
+    @Option(
+            names = "--unit",
+            paramLabel = "<machines>",
+            description =
+                    "With --oversubscription: machines that share their leaf switches, one after"
+                            + " another in the order of ranks (default: 1).")
+    private int unit = 1;
+
+    @Option(
             names = "--algo",
             paramLabel = "<names>",
             split = ",",
@@ -194,6 +211,8 @@ public final class TopoCommand implements Callable<Integer> {
             paramLabel = "<file>",
             description = "Output of nvidia-smi nvlink -s of the same machine.")
     private @Nullable Path nvlinkStatus;
+
+    private Network network = Network.FULL;
 
     @Mixin private JsonOption json = new JsonOption();
 
@@ -327,6 +346,7 @@ public final class TopoCommand implements Callable<Integer> {
                 throw new ParameterException(line, "--size is 0, expected 1 byte or more");
             }
         }
+        network = network(line);
         if (best != null && nodes > 1) {
             throw new ParameterException(
                     line, "--best chooses GPUs of one machine: leave out --nodes");
@@ -344,6 +364,25 @@ public final class TopoCommand implements Callable<Integer> {
                     line,
                     (lenient ? "--lenient" : "--format")
                             + " is for a dump, and there is none: give --file as well");
+        }
+    }
+
+    private Network network(CommandLine line) {
+        if (oversubscription == 1 && unit == 1) {
+            return Network.FULL;
+        }
+        if (nodes == 1 || oversubscription == 1) {
+            throw new ParameterException(
+                    line,
+                    nodes == 1
+                            ? "--oversubscription and --unit are for several machines: give --nodes"
+                            : "--unit is for --oversubscription, and there is none: give it too");
+        }
+        try {
+            return new Network(unit, oversubscription);
+        } catch (IllegalArgumentException e) {
+            throw new ParameterException(
+                    line, "--oversubscription or --unit: " + e.getMessage(), e);
         }
     }
 
@@ -393,6 +432,7 @@ public final class TopoCommand implements Callable<Integer> {
                         sizes.isEmpty() ? LADDER : sizes,
                         !sizes.isEmpty(),
                         nodes,
+                        network,
                         algorithms(),
                         protocols.isEmpty()
                                 ? EnumSet.allOf(Protocol.class)
@@ -420,9 +460,10 @@ public final class TopoCommand implements Callable<Integer> {
                             : Svg.of(analysis.graph(option), f.plan());
             case "--html" -> {
                 List<List<String>> table = PredictionText.predictions(f);
+                String plot = PredictionPlot.of(f);
                 yield f.clusterPlan() != null
-                        ? Html.of(f.clusterPlan(), table, f.warnings())
-                        : Html.of(analysis.graph(option), f.plan(), table, f.warnings());
+                        ? Html.of(f.clusterPlan(), table, plot, f.warnings())
+                        : Html.of(analysis.graph(option), f.plan(), table, plot, f.warnings());
             }
             case "--dot" ->
                     f.clusterPlan() != null

@@ -23,13 +23,17 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.io.PrintWriter;
 import java.io.StringWriter;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Base64;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import java.util.stream.IntStream;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
@@ -155,6 +159,12 @@ class TopoAnswersTest {
         assertEquals(0, execute("--file", bad.toString(), "--lenient"), err::toString);
         assertEquals(2, execute("--file", file("nothing here").toString()));
         assertTrue(err.toString().contains("--lenient does not help"), err::toString);
+        Path text = file("no status of NVLinks");
+        assertEquals(2, execute("--file", DGX1.toString(), "--nvlink-status", text.toString()));
+        assertTrue(
+                err.toString().contains("nvidia-smi nvlink -s")
+                        && err.toString().contains("--lenient does not help"),
+                err::toString);
     }
 
     @Test
@@ -176,6 +186,31 @@ class TopoAnswersTest {
                         IllegalArgumentException.class,
                         () -> BestGpus.of(many, all, 10, Operation.ALL_REDUCE));
         assertTrue(String.valueOf(e.getMessage()).contains("184756 subsets"), e.getMessage());
+    }
+
+    /** The page has a plot, in a document of its own, with the log on it if there is one. */
+    @Test
+    void thePageHasAPlot() throws IOException {
+        Path page = folder.resolve("page.html");
+        for (boolean measured : new boolean[] {false, true}) {
+            List<String> arguments =
+                    new ArrayList<>(
+                            List.of("--file", switched(12).toString(), "--gpu-model", "A100"));
+            arguments.addAll(List.of("--html", page.toString()));
+            if (measured) {
+                arguments.addAll(List.of("--measured", file(RANKS + A100).toString()));
+            }
+            assertEquals(0, execute(arguments.toArray(String[]::new)), err::toString);
+            String html = Files.readString(page);
+            Matcher plot =
+                    Pattern.compile("src=\"data:image/svg\\+xml;base64,([^\"]+)\"").matcher(html);
+            assertTrue(plot.find());
+            String svg =
+                    new String(Base64.getDecoder().decode(plot.group(1)), StandardCharsets.UTF_8);
+            assertTrue(svg.startsWith("<svg") && svg.contains("8 MiB, ring ll128: "), svg);
+            assertTrue(svg.contains("prefers-color-scheme: dark"), svg);
+            assertEquals(measured, svg.contains("8 MiB, measured: 90.63 GB/s"), svg);
+        }
     }
 
     /**

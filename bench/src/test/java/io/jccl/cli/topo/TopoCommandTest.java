@@ -110,6 +110,45 @@ class TopoCommandTest {
     }
 
     @Test
+    void aThinNetwork() throws IOException {
+        String[] cluster = {"--nodes", "4", "--nic-gbps", "50", "--gpu-model", "H100"};
+        JsonNode full = json(fixture("hgx"), cluster);
+        assertTrue(
+                full.at("/plan/assumptions").toString().contains("no oversubscription"),
+                full.at("/plan/assumptions").toString());
+        JsonNode thin =
+                json(
+                        fixture("hgx"),
+                        Stream.concat(
+                                        Arrays.stream(cluster),
+                                        Stream.of("--oversubscription", "8", "--unit", "2"))
+                                .toArray(String[]::new));
+        // 8 NICs of 50 GB/s, of which 2/8 is left.
+        assertEquals(100, thin.at("/plan/bandwidthGBps").asDouble(), 0.01);
+        assertTrue(full.at("/plan/bandwidthGBps").asDouble() > 300);
+        out.getBuffer().setLength(0);
+        assertEquals(
+                0,
+                execute(
+                        "--file",
+                        fixture("hgx").toString(),
+                        "--nodes",
+                        "4",
+                        "--nic-gbps",
+                        "50",
+                        "--oversubscription",
+                        "8",
+                        "--unit",
+                        "2"),
+                err::toString);
+        assertTrue(
+                out.toString()
+                        .replaceAll("\\s+", " ")
+                        .contains("units of 2 machines and an oversubscription of 8.0 leave"),
+                out.toString());
+    }
+
+    @Test
     void jsonOfTheExample() throws IOException {
         JsonNode report = json(EXAMPLE);
         assertEquals(8, report.get("gpus").size());
@@ -523,6 +562,9 @@ class TopoCommandTest {
                 "--file FIXTURES/p2p.txt --svg FOLDER/x | --svg needs a graph",
                 "--file FIXTURES/nvlink-s.txt --nccl-xml FOLDER/x | --nccl-xml needs a graph",
                 "--file FIXTURES/one.txt --graph-xml FOLDER/x | --graph-xml needs a plan",
+                "--file FIXTURES/hgx.txt --oversubscription 2 | give --nodes",
+                "--file FIXTURES/hgx.txt --nodes 2 --unit 2 | give it too",
+                "--file FIXTURES/hgx.txt --nodes 2 --oversubscription 0.5 | expected 1 (none)",
                 "--file FIXTURES/hgx.txt --nodes 2 --graph-xml FOLDER/x | leave out --nodes",
                 "--file EXAMPLE --machine 0 | --machine is for --nccl-xml",
                 "--file EXAMPLE --nccl-xml FOLDER/x --machine 1 | machine is 1, expected 0 to 0",

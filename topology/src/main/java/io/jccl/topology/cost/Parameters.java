@@ -81,6 +81,8 @@ final class Parameters {
     final double[] nvlsShare;
     final double nvlsHeads;
     final double nvlsRack;
+    final double rackNetwork;
+    final double[] rackStart;
     final double nicShare;
     final double bridgeOverhead;
     final double launch;
@@ -126,6 +128,8 @@ final class Parameters {
         nvlsShare = in.numbers("nvls.share", 2);
         nvlsHeads = in.number("nvls.heads");
         nvlsRack = in.number("nvls.rack");
+        rackNetwork = in.number("rack.network");
+        rackStart = in.numbers("rack.start", 2);
         nicShare = in.number("nic.share");
         bridgeOverhead = in.number("bridge.overhead");
         launch = in.number("launch");
@@ -135,7 +139,7 @@ final class Parameters {
         }
         spread = new double[Spread.values().length][];
         for (Spread s : Spread.values()) {
-            spread[s.ordinal()] = in.numbers("spread." + lower(s), 3);
+            spread[s.ordinal()] = in.numbers("spread." + lower(s), 4);
         }
         nvlsChannels = in.numbers("nvls.channels", 2);
         nvlsChunk = in.numbers("nvls.chunk", 4);

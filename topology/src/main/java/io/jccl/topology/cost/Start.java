@@ -23,9 +23,12 @@ record Start(Parameters p, double fillUs, double halfBytes, double gbps, double 
         return new Start(p, fillUs, halfBytes, 0, 0);
     }
 
-    /** Rounds of chunks, of which the first has to be through before anything comes out. */
-    static Start rounds(Parameters p, double gbps, double units) {
-        return new Start(p, 0, 1, gbps, units);
+    /**
+     * Rounds of chunks, of which the first has to be through before anything comes out; and filling
+     * that takes half of its time if there is one round.
+     */
+    static Start rounds(Parameters p, double gbps, double units, double fillUs) {
+        return new Start(p, fillUs, 1024 * p.nvlsChunk[0] * units, gbps, units);
     }
 
     /** Microseconds for an operation of a size. */

@@ -29,6 +29,10 @@ final class Tuner {
     private final Generation generation;
     private final List<Tuning.Timed> ways = new ArrayList<>();
     private final List<AlgorithmBound> bounds = new ArrayList<>();
+
+    /** What the predictions assume about the network. */
+    private final List<String> rests;
+
     private boolean nvlink;
 
     /** What limits the plan that was made last. */
@@ -39,12 +43,15 @@ final class Tuner {
 
     private final int nicCount;
 
-    private Tuner(Parameters p, Topology t, List<Integer> gpus, Operation op, int machines) {
+    /** Whether the GPUs are of a rack: more on NVSwitches than a baseboard has. */
+    private final boolean rack;
+
+    private Tuner(Parameters p, Cluster cluster, List<Integer> gpus, Operation op) {
         this.p = p;
-        this.t = t;
+        t = cluster.machine();
         this.gpus = List.copyOf(gpus);
         this.op = op;
-        this.machines = machines;
+        machines = cluster.machines();
         local = gpus.size();
         ranks = local * machines;
         int least = Integer.MAX_VALUE;
@@ -66,17 +73,19 @@ final class Tuner {
         }
         sm = least;
         generation = Generation.of(sm);
-        NearNics near = machines == 1 ? null : NearNics.of(t, this.gpus, p.nicShare);
-        nics = near == null ? Double.POSITIVE_INFINITY : near.gbps();
-        nicCount = near == null ? 0 : near.count();
+        rack = local > MOST_OF_A_MACHINE && switched() > 0;
+        BetweenMachines between = BetweenMachines.of(p, cluster, this.gpus, op, rack);
+        nics = between.gbps();
+        nicCount = between.nics();
+        rests = between.assumptions();
     }
 
     static Tuning tune(Parameters p, Topology t, List<Integer> gpus, Operation op) {
-        return new Tuner(p, t, gpus, op, 1).tune();
+        return new Tuner(p, new Cluster(t, 1), gpus, op).tune();
     }
 
     static Tuning tune(Parameters p, Cluster c, List<Integer> gpus, Operation op) {
-        return new Tuner(p, c.machine(), gpus, op, c.machines()).tune();
+        return new Tuner(p, c, gpus, op).tune();
     }
 
     private Tuning tune() {
@@ -101,17 +110,17 @@ final class Tuner {
                 ranks,
                 ways,
                 bounds,
+                rests,
                 p.spread[spread().ordinal()],
                 machines > 1 ? 64.0 * channels * ranks : Double.POSITIVE_INFINITY,
                 p.ringPlateau[generation.compareTo(Generation.AMPERE) < 0 ? 0 : 1]);
     }
 
     private Parameters.Spread spread() {
-        boolean switched = switched() > 0;
-        if (machines > 1 || (switched && local > MOST_OF_A_MACHINE)) {
+        if (machines > 1 || rack) {
             return Parameters.Spread.NET;
         }
-        if (switched) {
+        if (switched() > 0) {
             return Parameters.Spread.SWITCH;
         }
         return nvlink ? Parameters.Spread.NVLINK : Parameters.Spread.PCIE;
@@ -137,13 +146,19 @@ final class Tuner {
     }
 
     private void add(Algorithm a, Protocol protocol, double latency, double busbw) {
-        add(a, protocol, latency, busbw, Start.launch(p));
+        add(a, protocol, latency, busbw, Start.launch(p), 1);
     }
 
-    private void add(Algorithm a, Protocol protocol, double latency, double busbw, Start start) {
+    private void add(
+            Algorithm a,
+            Protocol protocol,
+            double latency,
+            double busbw,
+            Start start,
+            double share) {
         if (busbw > 0) {
             Tuning.Way way = new Tuning.Way(a, protocol, latency, busbw / op.busFactor(ranks));
-            ways.add(new Tuning.Timed(way, start));
+            ways.add(new Tuning.Timed(way, start, share));
         }
     }
 
@@ -152,7 +167,7 @@ final class Tuner {
         double reached = 0;
         for (Tuning.Timed w : ways) {
             if (w.way().algorithm() == a) {
-                reached = Math.max(reached, w.way().algbwGBps() * op.busFactor(ranks));
+                reached = Math.max(reached, w.share() * w.way().algbwGBps() * op.busFactor(ranks));
             }
         }
         if (reached > 0) {
@@ -244,7 +259,7 @@ final class Tuner {
                             p,
                             Math.min(steps, 2 * (local - 1)) * fill[0],
                             fill[1] * ranks * planned * 1000);
-            add(Algorithm.RING, protocol, latency, share, start);
+            add(Algorithm.RING, protocol, latency, share, start, 1);
         }
         bound(Algorithm.RING, planned, narrower(inside, limitedBy));
     }
@@ -255,9 +270,8 @@ final class Tuner {
             return;
         }
         double channels = channels(planned);
-        // Two machines: each byte crosses once either way. More: up and down, twice.
-        double net = machines == 2 ? 2 * nics : nics;
-        double bus = Math.min(planned, net);
+        double bus = Math.min(planned, machines == 2 ? 2 * nics : nics);
+        double reached = Math.min(planned, treeNet());
         int log = machines == 1 ? 0 : 31 - Integer.numberOfLeadingZeros(machines);
         for (Protocol protocol : Protocol.values()) {
             double latency =
@@ -287,21 +301,37 @@ final class Tuner {
                                         : 0;
                         case SIMPLE -> full;
                     };
+            // Over the network a tree reaches what the links allow, and not what NCCL plans with.
+            double more =
+                    machines > 1 && protocol == Protocol.SIMPLE
+                            ? Math.min(planned * p.treeShare, treeNet()) / full
+                            : 1;
             // NCCL counts each byte of an allReduce twice: up and down.
             add(
                     Algorithm.TREE,
                     protocol,
                     latency,
-                    op == Operation.ALL_REDUCE ? share / 2 * op.busFactor(ranks) : share);
+                    op == Operation.ALL_REDUCE ? share / 2 * op.busFactor(ranks) : share,
+                    Start.launch(p),
+                    more);
         }
         bound(
                 Algorithm.TREE,
-                op == Operation.ALL_REDUCE ? bus / 2 * op.busFactor(ranks) : bus,
+                op == Operation.ALL_REDUCE ? reached / 2 * op.busFactor(ranks) : reached,
                 narrower(
                         planned,
                         op == Operation.ALL_REDUCE
                                 ? "each byte goes up and down the tree"
                                 : limitedBy));
+    }
+
+    /**
+     * What the NICs allow a pair of trees, GB/s, each byte of an allReduce counted twice. Over two
+     * machines each byte crosses once either way, over three the busiest sends it 1.5 times: it is
+     * an inner one of one tree and the root or a leaf of the other. Over more it sends it twice.
+     */
+    private double treeNet() {
+        return machines == 2 ? 2 * nics : machines == 3 ? 4 * nics / 3 : nics;
     }
 
     /** GB/s of each GPU into the NVSwitches; 0 without. */
@@ -338,7 +368,8 @@ final class Tuner {
                             Protocol.SIMPLE,
                             latency,
                             most * share,
-                            rounds(first, heads, most * share));
+                            rounds(first, heads, most * share),
+                            1);
                     bound(
                             Algorithm.NVLS,
                             most,
@@ -355,7 +386,8 @@ final class Tuner {
                             Protocol.SIMPLE,
                             latency,
                             width * share,
-                            rounds(first, heads, width * share));
+                            rounds(first, heads, width * share),
+                            1);
                     bound(Algorithm.NVLS, width, "each byte enters a GPU once");
                 }
                 default -> {}
@@ -366,7 +398,7 @@ final class Tuner {
             return;
         }
         double inside = heads / (heads + 1) * width * share * op.busFactor(ranks);
-        double net = machines == 2 ? 2 * nics : nics;
+        double net = treeNet();
         double most = Math.min(local, nicCount) * p.limit(Limit.NVLS_TREE, generation, machines);
         int log = 31 - Integer.numberOfLeadingZeros(machines);
         add(
@@ -374,7 +406,8 @@ final class Tuner {
                 Protocol.SIMPLE,
                 latency + 2 * log * between(Algorithm.NVLS_TREE, Protocol.SIMPLE),
                 Math.min(inside, Math.min(net, most)),
-                rounds(first, heads, Math.min(inside, Math.min(net, most))));
+                rounds(first, heads, Math.min(inside, Math.min(net, most))),
+                1);
         bound(
                 Algorithm.NVLS_TREE,
                 Math.min(heads / (heads + 1) * width * op.busFactor(ranks), net),
@@ -383,9 +416,14 @@ final class Tuner {
                         "the switches reduce, and each GPU sends by the NIC beside it"));
     }
 
-    /** NVLS's start: the first round of chunks. */
+    /** NVLS's start: the first round of chunks, and what racks take. */
     private Start rounds(int generation, double heads, double busbw) {
-        return Start.rounds(p, busbw / op.busFactor(ranks), p.nvlsChannels[generation] * heads);
+        double fill = p.rackStart[0] * Math.max(0, local - 8);
+        if (rack && machines > 1) {
+            fill += p.rackStart[1] * (31 - Integer.numberOfLeadingZeros(machines));
+        }
+        return Start.rounds(
+                p, busbw / op.busFactor(ranks), p.nvlsChannels[generation] * heads, fill);
     }
 
     private void pat(double planned) {

@@ -23,8 +23,13 @@ public final class Tuning {
      */
     public record Way(Algorithm algorithm, Protocol protocol, double latencyUs, double algbwGBps) {}
 
-    /** A way, and what its start takes. */
-    record Timed(Way way, Start start) {}
+    /**
+     * A way, and what NCCL's model of it leaves out.
+     *
+     * @param start what its start takes
+     * @param share what it reaches, as a share of the bandwidth that NCCL ranks it by
+     */
+    record Timed(Way way, Start start, double share) {}
 
     private final Parameters parameters;
     private final Operation op;
@@ -32,8 +37,9 @@ public final class Tuning {
     private final List<Way> ways;
     private final List<Timed> timed;
     private final List<AlgorithmBound> bounds;
+    private final List<String> assumptions;
 
-    /** See {@link Prediction#spread}: below 1 MiB, up to 256 MiB, above. */
+    /** See {@link Prediction#spread}: below 1 MiB, up to 8 MiB, up to 256 MiB, above. */
     private final double[] spread;
 
     /** Size from which on a ring's latency is longer, and how much; see ring.plateau. */
@@ -47,6 +53,7 @@ public final class Tuning {
             int ranks,
             List<Timed> timed,
             List<AlgorithmBound> bounds,
+            List<String> assumptions,
             double[] spread,
             double plateauBytes,
             double plateau) {
@@ -55,6 +62,7 @@ public final class Tuning {
         this.ranks = ranks;
         this.timed = List.copyOf(timed);
         this.bounds = List.copyOf(bounds);
+        this.assumptions = List.copyOf(assumptions);
         this.spread = spread;
         ways = timed.stream().map(Timed::way).toList();
         this.plateauBytes = plateauBytes;
@@ -77,6 +85,16 @@ public final class Tuning {
      */
     public List<AlgorithmBound> bounds() {
         return bounds;
+    }
+
+    /**
+     * What the predictions rest on besides the links of a machine: how many NICs, what the network
+     * leaves of them, and figures of others that stand in for what is not known.
+     *
+     * @return a phrase each; none for one machine that is not a rack
+     */
+    public List<String> assumptions() {
+        return assumptions;
     }
 
     /**
@@ -113,6 +131,7 @@ public final class Tuning {
                 bounds.stream()
                         .filter(b -> left.stream().anyMatch(w -> w.way.algorithm == b.algorithm()))
                         .toList(),
+                assumptions,
                 spread,
                 plateauBytes,
                 plateau);
@@ -128,7 +147,7 @@ public final class Tuning {
     public List<Prediction> predict(long bytes) {
         check(bytes);
         return timed.stream()
-                .sorted(Comparator.comparingDouble(w -> time(w.way, bytes)))
+                .sorted(Comparator.comparingDouble(w -> time(w.way, bytes, 1)))
                 .map(w -> prediction(w, bytes))
                 .toList();
     }
@@ -207,7 +226,7 @@ public final class Tuning {
         int best = 0;
         double least = Double.POSITIVE_INFINITY;
         for (int i = 0; i < ways.size(); i++) {
-            double time = time(ways.get(i), bytes);
+            double time = time(ways.get(i), bytes, 1);
             if (time < least) {
                 least = time;
                 best = i;
@@ -216,9 +235,9 @@ public final class Tuning {
         return best;
     }
 
-    /** Microseconds, as NCCL reckons. */
-    private double time(Way w, long bytes) {
-        double bandwidth = w.algbwGBps;
+    /** Microseconds, as NCCL reckons, with a share of the bandwidth. */
+    private double time(Way w, long bytes, double share) {
+        double bandwidth = w.algbwGBps * share;
         double latency = w.latencyUs;
         if (op == Operation.ALL_REDUCE) {
             if (w.algorithm == Algorithm.TREE && bytes >= 64) {
@@ -237,7 +256,7 @@ public final class Tuning {
 
     private Prediction prediction(Timed timed, long bytes) {
         Way w = timed.way;
-        double time = time(w, bytes) + timed.start.us(bytes);
+        double time = time(w, bytes, timed.share) + timed.start.us(bytes);
         double algbw = bytes / (1000 * time);
         return new Prediction(
                 op,
@@ -247,7 +266,7 @@ public final class Tuning {
                 time,
                 algbw,
                 algbw * op.busFactor(ranks),
-                spread[bytes < 1 << 20 ? 0 : bytes < 256 << 20 ? 1 : 2]);
+                spread[bytes < 1 << 20 ? 0 : bytes < 8 << 20 ? 1 : bytes < 256 << 20 ? 2 : 3]);
     }
 
     private static void check(long bytes) {

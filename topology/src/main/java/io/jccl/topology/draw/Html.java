@@ -5,6 +5,8 @@ import io.jccl.topology.Topology;
 import io.jccl.topology.Warning;
 import io.jccl.topology.plan.ClusterPlan;
 import io.jccl.topology.plan.Plan;
+import java.nio.charset.StandardCharsets;
+import java.util.Base64;
 import java.util.List;
 import java.util.Locale;
 import org.jspecify.annotations.Nullable;
@@ -37,11 +39,17 @@ public final class Html {
             .key { display: inline-block; width: 1.6rem; height: .3rem; border-radius: .2rem; vertical-align: middle }
             button { font: inherit; margin-right: .5rem }
             .channels g.off { display: none }
+            .picture.wide { max-height: 85vh; border: 1px solid #8c959f44 } .picture.wide svg { max-width: none }
+            .plot { max-width: 100%; height: auto }
+            .words td.keep { white-space: nowrap }
             @media (prefers-color-scheme: dark) {
             body { color: #e6edf3; background: #16181d }
             dt { color: #9da7b3 }
             }
             """;
+
+    /** A wider picture is shown in its own size, to be scrolled. */
+    private static final double WIDE = 1800;
 
     private static final String SCRIPT =
             """
@@ -52,6 +60,14 @@ public final class Html {
             const all = on => boxes.forEach(b => { b.checked = on; show(b); });
             document.getElementById('all')?.addEventListener('click', () => all(true));
             document.getElementById('none')?.addEventListener('click', () => all(false));
+            const picture = document.querySelector('.picture svg');
+            const width = picture.viewBox.baseVal.width;
+            const size = w => { picture.style.minWidth = '0'; picture.style.maxWidth = 'none'; picture.style.width = w; };
+            const scale = f => size(picture.getBoundingClientRect().width * f + 'px');
+            document.getElementById('fit')?.addEventListener('click', () => size('100%'));
+            document.getElementById('natural')?.addEventListener('click', () => size(width + 'px'));
+            document.getElementById('in')?.addEventListener('click', () => scale(1.4));
+            document.getElementById('out')?.addEventListener('click', () => scale(1 / 1.4));
             """;
 
     private final Topology topology;
@@ -75,6 +91,7 @@ public final class Html {
                 topology,
                 plan,
                 List.of(),
+                "",
                 topology.warnings().stream().map(Warning::toString).toList());
     }
 
@@ -84,6 +101,7 @@ public final class Html {
      * @param topology the machine
      * @param plan a plan of this machine to draw over it; null for none
      * @param predictions a table whose first row has the headings; may be empty
+     * @param plot an SVG document that shows them; may be empty
      * @param warnings what to warn of
      * @return an HTML document
      */
@@ -91,6 +109,7 @@ public final class Html {
             Topology topology,
             @Nullable Plan plan,
             List<List<String>> predictions,
+            String plot,
             List<String> warnings) {
         Html page = new Html(topology, RenderedChannel.of(plan));
         page.head();
@@ -103,7 +122,7 @@ public final class Html {
                     plan.bound(),
                     plan.why());
         }
-        return page.rest(predictions, warnings);
+        return page.rest(predictions, plot, warnings);
     }
 
     /**
@@ -111,11 +130,12 @@ public final class Html {
      *
      * @param plan the plan, of which the part of each rail inside a machine is drawn
      * @param predictions a table whose first row has the headings; may be empty
+     * @param plot an SVG document that shows them; may be empty
      * @param warnings what to warn of
      * @return an HTML document
      */
     public static String of(
-            ClusterPlan plan, List<List<String>> predictions, List<String> warnings) {
+            ClusterPlan plan, List<List<String>> predictions, String plot, List<String> warnings) {
         Html page = new Html(plan.cluster().machine(), RenderedChannel.of(plan));
         page.head();
         page.summary(
@@ -125,7 +145,7 @@ public final class Html {
                 plan.boundGBps(),
                 plan.bound(),
                 plan.why());
-        return page.rest(predictions, warnings);
+        return page.rest(predictions, plot, warnings);
     }
 
     private void head() {
@@ -171,11 +191,23 @@ public final class Html {
         out.append("</dd>");
     }
 
-    private String rest(List<List<String>> predictions, List<String> warnings) {
-        out.append("<div class=\"picture\">\n").append(Svg.of(topology, channels, false));
+    private String rest(List<List<String>> predictions, String plot, List<String> warnings) {
+        Svg picture = new Svg(topology, channels, false);
+        out.append("<p><button type=\"button\" id=\"fit\">fit</button>");
+        out.append("<button type=\"button\" id=\"natural\">1:1</button>");
+        out.append("<button type=\"button\" id=\"in\">+</button>");
+        out.append("<button type=\"button\" id=\"out\">–</button></p>\n<div class=\"picture");
+        out.append(picture.width() > WIDE ? " wide\">\n" : "\">\n").append(picture.draw());
         out.append("</div>\n");
         channelTable();
         table("Predictions", predictions);
+        if (!plot.isEmpty()) {
+            // In a document of its own, so that its style does not mix with that of the page.
+            out.append(
+                    "<img class=\"plot\" alt=\"Predictions by size\" src=\"data:image/svg+xml;base64,");
+            byte[] document = plot.getBytes(StandardCharsets.UTF_8);
+            out.append(Base64.getEncoder().encodeToString(document)).append("\"/>\n");
+        }
         if (!warnings.isEmpty()) {
             out.append("<h2>Warnings</h2>\n");
             warnings.forEach(w ->
@@ -195,11 +227,12 @@ public final class Html {
         out.append("<div class=\"scroll\"><table class=\"words\">\n");
         for (int i = 0; i < channels.size(); i++) {
             RenderedChannel c = channels.get(i);
-            out.append("<tr><td><label><input type=\"checkbox\" checked=\"\" data-channel=\"");
+            out.append(
+                    "<tr><td class=\"keep\"><label><input type=\"checkbox\" checked=\"\" data-channel=\"");
             out.append(i).append("\"/> <span class=\"key\" style=\"background:");
             out.append(SvgStyle.COLOURS.get(i % SvgStyle.COLOURS.size())).append("\"></span> ");
             out.append(Text.xml(c.title())).append("</label></td><td>");
-            out.append(Text.xml(c.path())).append("</td></tr>\n");
+            out.append(Text.whole(c.path())).append("</td></tr>\n");
         }
         out.append("</table></div>\n");
     }

@@ -26,6 +26,15 @@ final class Layout {
     private static final double LEVEL = 58;
     private static final double STEM = 54;
 
+    /** Longer names are cut. */
+    static final int NAME = 24;
+
+    /** Width of a character of a switch's name. */
+    static final double CHARACTER = 6.6;
+
+    /** Width of a character of a GPU's or NIC's name, as small as it may become. */
+    private static final double SMALL = 5.6;
+
     /** A rectangle; {@code up} if its NVLinks leave at the top. */
     record Box(double x, double y, double width, double height, boolean up) {
         double middle() {
@@ -79,7 +88,11 @@ final class Layout {
         boolean switched =
                 topology.switches().stream().anyMatch(h -> h.kind() == Switch.Kind.NVSWITCH);
         boolean many = leaves > 14;
-        leafWidth = many ? 52 : 76;
+        int longest = 0;
+        for (int i = 0; i < leaves; i++) {
+            longest = Math.max(longest, Math.min(NAME, topology.nodes().get(i).name().length()));
+        }
+        leafWidth = Math.max(many ? 52 : 76, longest * SMALL + 6);
         gap = many ? 8 : 16;
         parent = new int[n];
         level = new int[n];
@@ -309,7 +322,8 @@ final class Layout {
         for (int child : children.get(node)) {
             end = subtree(child, end == x ? x : end + gap, leafTop, up);
         }
-        end = Math.max(end, x + leafWidth);
+        int name = Math.min(NAME, topology.nodes().get(node).name().length());
+        end = Math.max(end, x + Math.max(leafWidth, name * CHARACTER + 2));
         double y =
                 up
                         ? leafTop + LEAF_HEIGHT + level[node] * LEVEL - BAR

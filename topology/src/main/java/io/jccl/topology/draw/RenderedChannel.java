@@ -19,8 +19,8 @@ import org.jspecify.annotations.Nullable;
  * @param all whether it is every pair at once
  */
 record RenderedChannel(String title, String path, List<Hop> hops, boolean all) {
-    /** More hops than this are counted, not listed. */
-    private static final int LISTED = 160;
+    /** Longer names are cut: they come from a file that anyone may have written. */
+    private static final int NAME = 40;
 
     /** The channels of a plan, if there is one. */
     static List<RenderedChannel> of(@Nullable Plan plan) {
@@ -77,8 +77,8 @@ record RenderedChannel(String title, String path, List<Hop> hops, boolean all) {
     }
 
     private static String chain(Topology t, List<Hop> hops) {
-        if (hops.isEmpty() || hops.size() > LISTED) {
-            return Svg.count(hops.size(), "hop");
+        if (hops.isEmpty()) {
+            return Svg.count(0, "hop");
         }
         StringBuilder b = new StringBuilder(name(t, hops.getFirst().from()));
         for (Hop hop : hops) {
@@ -88,9 +88,6 @@ record RenderedChannel(String title, String path, List<Hop> hops, boolean all) {
     }
 
     private static String edges(Topology t, List<Hop> hops) {
-        if (hops.size() > LISTED) {
-            return Svg.count(hops.size(), "hop");
-        }
         StringBuilder b = new StringBuilder();
         int parent = -1;
         for (Hop hop : hops) {
@@ -107,6 +104,6 @@ record RenderedChannel(String title, String path, List<Hop> hops, boolean all) {
 
     private static String name(Topology t, int gpu) {
         String name = t.gpus().get(gpu).name();
-        return name.startsWith("GPU") ? name.substring(3) : name;
+        return Text.cut(name.startsWith("GPU") ? name.substring(3) : name, NAME);
     }
 }

@@ -36,13 +36,16 @@ public final class Svg {
 
     private static final double LEGEND_LINE = 20;
 
+    /** Most characters of a line of the legend. */
+    private static final int LINE = 180;
+
     private final Topology topology;
     private final List<RenderedChannel> channels;
     private final Layout layout;
     private final boolean listChannels;
     private final StringBuilder out = new StringBuilder();
 
-    private Svg(Topology topology, List<RenderedChannel> channels, boolean listChannels) {
+    Svg(Topology topology, List<RenderedChannel> channels, boolean listChannels) {
         this.topology = topology;
         this.channels = channels;
         this.listChannels = listChannels;
@@ -70,12 +73,16 @@ public final class Svg {
         return of(plan.cluster().machine(), RenderedChannel.of(plan), true);
     }
 
-    /** The same, without the list of channels if the caller has its own. */
-    static String of(Topology topology, List<RenderedChannel> channels, boolean listChannels) {
+    private static String of(
+            Topology topology, List<RenderedChannel> channels, boolean listChannels) {
         return new Svg(topology, channels, listChannels).draw();
     }
 
-    private String draw() {
+    double width() {
+        return layout.width();
+    }
+
+    String draw() {
         // A page shows these in its own heading.
         double top = listChannels ? 58 : 0;
         double legendTop = top + layout.height();
@@ -113,7 +120,7 @@ public final class Svg {
         }
         for (Switch sw : topology.switches()) {
             Layout.Box box = layout.box(sw.id());
-            int fits = Math.max(4, (int) (box.width() / 6.6));
+            int fits = Math.max(4, (int) (box.width() / Layout.CHARACTER));
             out.append("<text class=\"rate switch\" x=\"").append(n(box.x() + 8)).append("\" y=\"");
             double y = sw.kind() == Switch.Kind.NVSWITCH ? box.y() + 14 : box.centre() + 4;
             out.append(n(y)).append("\">");
@@ -159,7 +166,7 @@ public final class Svg {
         double x = 24;
         for (Map.Entry<LinkKind, List<Link>> e : kinds.entrySet()) {
             String text = kindText(e.getKey(), e.getValue());
-            double space = 46 + text.length() * 6.1;
+            double space = 46 + text.length() * 6.5;
             if (x > 24 && x + space > layout.width()) {
                 x = 24;
                 y += LEGEND_LINE;
@@ -174,15 +181,17 @@ public final class Svg {
             y += LEGEND_LINE;
         }
         if (listChannels && !channels.isEmpty()) {
-            int most = (int) ((layout.width() - 90) / 6.1);
+            int most = Math.min(LINE, (int) ((layout.width() - 90) / 6.1));
             for (int i = 0; i < Math.min(LISTED, channels.size()); i++) {
                 int colour = i % SvgStyle.COLOURS.size();
                 body.append("<line class=\"hop c").append(colour).append("\" x1=\"24\" y1=\"");
                 body.append(n(y)).append("\" x2=\"48\" y2=\"").append(n(y));
                 body.append("\" stroke-width=\"2.5\"/>\n");
                 RenderedChannel c = channels.get(i);
-                text(body, 55, y + 4, "small", Text.cut(c.title() + ": " + c.path(), most));
-                y += LEGEND_LINE;
+                for (String line : Text.wrapped(c.title() + ": " + c.path(), most)) {
+                    text(body, 55, y + 4, "small", line);
+                    y += LEGEND_LINE;
+                }
             }
             if (channels.size() > LISTED) {
                 int more = channels.size() - LISTED;
@@ -305,9 +314,9 @@ public final class Svg {
         if (!(node instanceof Switch)) {
             String below = below(node);
             double y = box.centre() + (below.isEmpty() ? 4 : -2);
-            fitted("name", box, y, Text.cut(node.name(), 14), 12);
+            fitted("name", box, y, Text.cut(node.name(), Layout.NAME), 12);
             if (!below.isEmpty()) {
-                fitted("sub", box, box.centre() + 13, Text.cut(below, 16), 10);
+                fitted("sub", box, box.centre() + 13, Text.cut(below, Layout.NAME), 10);
             }
         }
         out.append("</g>\n");

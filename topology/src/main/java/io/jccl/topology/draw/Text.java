@@ -1,6 +1,8 @@
 package io.jccl.topology.draw;
 
 import io.jccl.topology.internal.Xml;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Locale;
 
 /** Text from dumps, which may hold anything, made fit for XML, HTML and DOT. */
@@ -20,6 +22,26 @@ final class Text {
     /** Our own sentence, in which there may be names. */
     static String sentence(String text) {
         return xml(text, LONGEST_SENTENCE);
+    }
+
+    /** What was put together from names that were cut, whole. */
+    static String whole(String text) {
+        return xml(text, Integer.MAX_VALUE - 1);
+    }
+
+    /** Lines of at most so many characters, if words are no longer. */
+    static List<String> wrapped(String text, int length) {
+        List<String> lines = new ArrayList<>();
+        StringBuilder line = new StringBuilder();
+        for (String word : text.split(" ", -1)) {
+            if (!line.isEmpty() && line.length() + 1 + word.length() > length) {
+                lines.add(line.toString());
+                line.setLength(0);
+            }
+            line.append(line.isEmpty() ? "" : " ").append(word);
+        }
+        lines.add(line.toString());
+        return lines;
     }
 
     private static String xml(String text, int longest) {

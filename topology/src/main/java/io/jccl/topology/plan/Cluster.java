@@ -1,22 +1,48 @@
 package io.jccl.topology.plan;
 
+import io.jccl.topology.LinkModel;
+import io.jccl.topology.Nic;
+import io.jccl.topology.Operation;
 import io.jccl.topology.Topology;
 import java.util.Objects;
 
 /**
  * Machines of one kind on a network. The ranks of machine <i>i</i> follow those of machine
- * <i>i-1</i>. The network is non-blocking: only the NICs limit the bandwidth. NIC <i>k</i> of every
- * machine is on rail <i>k</i>.
+ * <i>i-1</i>. NIC <i>k</i> of every machine is on rail <i>k</i>.
  *
  * @param machine one of them, with known bandwidths of its NICs
  * @param machines how many, at least 1
+ * @param network what joins them
  */
-public record Cluster(Topology machine, int machines) {
+public record Cluster(Topology machine, int machines, Network network) {
     /** Checks the arguments. */
     public Cluster {
         Objects.requireNonNull(machine, "machine");
+        Objects.requireNonNull(network, "network");
         if (machines < 1) {
             throw new IllegalArgumentException("machines is " + machines + ", expected at least 1");
         }
+    }
+
+    /**
+     * Machines on a network where only the NICs limit the bandwidth.
+     *
+     * @param machine one of them, with known bandwidths of its NICs
+     * @param machines how many, at least 1
+     */
+    public Cluster(Topology machine, int machines) {
+        this(machine, machines, Network.FULL);
+    }
+
+    /**
+     * The bandwidth of a NIC to other machines, as the network leaves it.
+     *
+     * @param nic a NIC of the machine
+     * @param op the operation
+     * @return GB/s in one direction; for a NIC of unknown bandwidth that of 100 Gbit/s
+     */
+    public double gbps(Nic nic, Operation op) {
+        double port = nic.gbps() > 0 ? nic.gbps() : LinkModel.DEFAULT_NIC;
+        return port * network.share(op, machines);
     }
 }

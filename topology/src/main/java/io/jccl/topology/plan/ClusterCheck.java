@@ -1,6 +1,5 @@
 package io.jccl.topology.plan;
 
-import io.jccl.topology.LinkModel;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Route;
 import io.jccl.topology.Topology;
@@ -102,8 +101,7 @@ final class ClusterCheck {
             if (r < arcs) {
                 most = t.capacity(r);
             } else {
-                double gbps = t.nics().get((r - arcs) / 2).gbps();
-                most = gbps > 0 ? gbps : LinkModel.DEFAULT_NIC;
+                most = plan.cluster().gbps(t.nics().get((r - arcs) / 2), plan.operation());
             }
             if (load[r] > most * (1 + Check.TOLERANCE)) {
                 errors.add("resource " + r + " carries " + load[r] + " of " + most + " GB/s");

@@ -89,7 +89,7 @@ final class ClusterSearch {
                 apart++;
                 continue;
             }
-            gbps[k] = nic.gbps() > 0 ? nic.gbps() : LinkModel.DEFAULT_NIC;
+            gbps[k] = cluster.gbps(nic, op);
             unknown += nic.gbps() > 0 ? 0 : 1;
         }
         if (gbps.length == apart) {
@@ -104,6 +104,17 @@ final class ClusterSearch {
                             + " NICs have unknown bandwidth; assumed are "
                             + Texts.number(LinkModel.DEFAULT_NIC)
                             + " GB/s each.");
+        }
+        double share = cluster.network().share(op, m);
+        if (share < 1) {
+            notes.add(
+                    "The network leaves "
+                            + Texts.number(100 * share)
+                            + "% of the NICs' rate: units of "
+                            + cluster.network().unit()
+                            + " machines, oversubscription "
+                            + Texts.number(cluster.network().oversubscription())
+                            + ".");
         }
         if (apart > 0) {
             notes.add(apart + " NICs are left out, since no GPU reaches them.");

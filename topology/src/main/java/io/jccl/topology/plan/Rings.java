@@ -14,7 +14,7 @@ import org.jspecify.annotations.Nullable;
  * improvements beyond.
  */
 final class Rings implements Packing.Oracle {
-    private static final int EXACT = 12;
+    static final int EXACT = 12;
 
     /** Beyond this a linear program takes too long for what it gains. */
     private static final int MAX_RANKS = 24;

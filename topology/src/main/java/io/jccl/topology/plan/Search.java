@@ -72,7 +72,18 @@ final class Search {
         List<String> others = new ArrayList<>();
         @Nullable Plan best = better(exchange(), rings(), others);
         if (best == null || best.ratio() < 1 - 1e-9) {
-            best = better(best, trees(), others);
+            @Nullable Plan trees = trees();
+            if (best != null && trees != null && graph != null && graph.nvlinkOnly && mixed(best)) {
+                // Rings need PCIe here. Trees may use it too; of equal plans the one without it is
+                // better: it leaves PCIe to others.
+                trees = better(trees, trees(all()), others);
+                if (trees != null && best.bandwidthGBps() <= trees.bandwidthGBps() * (1 + 1e-6)) {
+                    Plan rings = best;
+                    best = null;
+                    others.add(instead(rings));
+                }
+            }
+            best = better(best, trees, others);
         } else if (trees(op)) {
             others.add("Packed trees were not tried: nothing exceeds the bound.");
         }
@@ -86,6 +97,18 @@ final class Search {
                             + t
                             + ": two GPUs that exchange data reach each other only through other"
                             + " GPUs, which do not forward");
+        }
+        if (best.ratio() < 1 - 1e-6) {
+            boolean ring = best.channels().getFirst() instanceof Channel.Ring;
+            if (ring && !trees(op) && n <= Rings.EXACT) {
+                others.add(
+                        "The bound is of any algorithm. No set of rings is faster than this one:"
+                                + " linear program over all of them.");
+            } else if (best.channels().getFirst() instanceof Channel.Exchange) {
+                others.add(
+                        "The bound is of any algorithm, and so of those that forward through other"
+                                + " GPUs. Direct copies end with the slowest of them.");
+            }
         }
         if (others.isEmpty()) {
             return best;
@@ -114,13 +137,24 @@ final class Search {
         }
         boolean better = second.bandwidthGBps() > first.bandwidthGBps() * (1 + 1e-6);
         Plan worse = better ? first : second;
-        others.add(
-                "Instead: "
-                        + Texts.channels(worse.channels())
-                        + " would give "
-                        + Texts.number(worse.bandwidthGBps())
-                        + " GB/s.");
+        others.add(instead(worse));
         return better ? second : first;
+    }
+
+    private static String instead(Plan worse) {
+        return "Instead: "
+                + Texts.channels(worse.channels())
+                + " would give "
+                + Texts.number(worse.bandwidthGBps())
+                + " GB/s.";
+    }
+
+    /** Whether a plan uses links that are not NVLinks. */
+    private boolean mixed(Plan plan) {
+        return plan.channels().stream()
+                .flatMap(c -> c.hops().stream())
+                .flatMap(h -> h.route().arcs().stream())
+                .anyMatch(arc -> t.links().get(arc >> 1).kind() != LinkKind.NVLINK);
     }
 
     private static boolean trees(Operation op) {
@@ -153,13 +187,14 @@ final class Search {
         if (!trees(op)) {
             return null;
         }
-        if (graph == null) {
-            return alone();
-        }
+        return graph == null ? alone() : trees(graph);
+    }
+
+    private @Nullable Plan trees(PlanGraph f) {
         boolean both = op == Operation.ALL_REDUCE;
-        double most = bound(graph).gbps() / (both ? op.busFactor(n) : 1);
-        List<Channel> trees = Trees.pack(graph, root, both, most);
-        return trees.isEmpty() ? null : plan(graph, trees);
+        double most = bound(f).gbps() / (both ? op.busFactor(n) : 1);
+        List<Channel> trees = Trees.pack(f, root, both, most);
+        return trees.isEmpty() ? null : plan(f, trees);
     }
 
     @Nullable Plan exchange() {

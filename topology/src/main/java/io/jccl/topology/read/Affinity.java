@@ -305,8 +305,50 @@ final class Affinity {
         return new Sorted(values(headings, f), "");
     }
 
-    /** In a text without tabs a cell starts where its heading does. */
+    /** In a text without tabs a cell starts where its heading does, or where a tab led. */
     private static Sorted byPlace(Tail tail, Header header, List<Heading> headings) {
+        Sorted sorted = byHeading(tail, header, headings);
+        if (sorted.values != null || tail.fields.size() >= headings.size() || tail.last < 0) {
+            return sorted;
+        }
+        List<String> stops = byStops(tail, headings);
+        return stops.isEmpty() ? sorted : new Sorted(values(headings, stops), "");
+    }
+
+    /**
+     * The only way to leave cells empty with which every cell falls on its column, if tabs of 8
+     * columns were made blanks; none if there is no such way, or several.
+     */
+    private static List<String> byStops(Tail tail, List<Heading> headings) {
+        List<String> only = List.of();
+        for (int filled = 0; filled < 1 << headings.size(); filled++) {
+            if (Integer.bitCount(filled) != tail.fields.size()) {
+                continue;
+            }
+            List<String> f = new ArrayList<>();
+            boolean fits = true;
+            int column = tail.last / 8 * 8;
+            int next = 0;
+            for (int h = 0; h < headings.size(); h++) {
+                String value = (filled >> h & 1) == 1 ? tail.fields.get(next) : "";
+                // One tab behind a cell; the tool sets another before N/A and the last column.
+                column = (column / 8 + 1) * 8;
+                column += headings.get(h) == Heading.GPU_NUMA || value.equals("N/A") ? 8 : 0;
+                if (!value.isEmpty()) {
+                    fits &= tail.visual.get(next++) == column;
+                    column += value.length();
+                }
+                f.add(value);
+            }
+            if (fits && !only.isEmpty()) {
+                return List.of();
+            }
+            only = fits ? f : only;
+        }
+        return only;
+    }
+
+    private static Sorted byHeading(Tail tail, Header header, List<Heading> headings) {
         int k = headings.size();
         if (tail.fields.size() == k) {
             return new Sorted(values(headings, tail.fields), "");

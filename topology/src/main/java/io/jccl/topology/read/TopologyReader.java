@@ -33,8 +33,8 @@ public final class TopologyReader {
                             "output of rocm-smi or amd-smi of AMD"),
                     new LookAlike(
                             "=== System : maxBw|\\bNCCL (INFO|WARN|TRACE)\\b",
-                            "NCCL's log, whose graphs lack the widths of PCIe links (NCCL writes a"
-                                    + " topology that is read to NCCL_TOPO_DUMP_FILE)"),
+                            "NCCL's log (NCCL writes a topology that is read to the file that"
+                                    + " NCCL_TOPO_DUMP_FILE names)"),
                     new LookAlike(
                             "\\bICN\\d|\\bPPU\\d|ppu-smi", "output of ppu-smi of Alibaba's PPUs"));
 

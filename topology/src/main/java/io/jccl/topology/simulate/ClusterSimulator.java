@@ -1,6 +1,5 @@
 package io.jccl.topology.simulate;
 
-import io.jccl.topology.LinkModel;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Route;
 import io.jccl.topology.Topology;
@@ -48,8 +47,7 @@ final class ClusterSimulator {
             capacity[a] = t.capacity(a);
         }
         for (int k = 0; k < t.nics().size(); k++) {
-            double gbps = t.nics().get(k).gbps();
-            capacity[links + 2 * k] = gbps > 0 ? gbps : LinkModel.DEFAULT_NIC;
+            capacity[links + 2 * k] = plan.cluster().gbps(t.nics().get(k), op);
             capacity[links + 2 * k + 1] = capacity[links + 2 * k];
         }
         for (int r = 0; r < local; r++) {

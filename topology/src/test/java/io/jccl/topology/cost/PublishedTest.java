@@ -60,21 +60,20 @@ class PublishedTest {
         return IntStream.range(0, n).boxed().toList();
     }
 
-    private static Tuning on(Topology t, int gpus) {
+    static Tuning on(Topology t, int gpus) {
         return CostModel.nccl().tune(t, first(gpus), Operation.ALL_REDUCE);
     }
 
-    private static Tuning on(Topology t, int machines, int gpus) {
+    static Tuning on(Topology t, int machines, int gpus) {
         return CostModel.nccl().tune(new Cluster(t, machines), first(gpus), Operation.ALL_REDUCE);
     }
 
     /** 8 GPUs on NVSwitches, each with NICs beside it. */
-    private static Topology node(int sm, int links, double perLink, int perGpu, double nicGbps) {
+    static Topology node(int sm, int links, double perLink, int perGpu, double nicGbps) {
         return node(8, sm, links, perLink, perGpu, nicGbps);
     }
 
-    private static Topology node(
-            int gpus, int sm, int links, double perLink, int perGpu, double nicGbps) {
+    static Topology node(int gpus, int sm, int links, double perLink, int perGpu, double nicGbps) {
         Topology.Builder b = new Topology.Builder(gpus + " GPUs with " + perGpu + " NICs each");
         for (int i = 0; i < gpus; i++) {
             b.addGpu(i, sm);
@@ -148,7 +147,7 @@ class PublishedTest {
     }
 
     /** Four GPUs, every pair joined by as many links. */
-    private static Topology board(int sm, int links, double perLink) {
+    static Topology board(int sm, int links, double perLink) {
         Topology.Builder b = new Topology.Builder("4 GPUs on a board");
         for (int i = 0; i < 4; i++) {
             b.addGpu(i, sm);
@@ -261,6 +260,62 @@ class PublishedTest {
                         null,
                         false,
                         "NVIDIA/nccl issue 1221"),
+                new Figure(
+                        "4x 8 H100, 8x 400 Gbit/s",
+                        on(h100, 4, 8),
+                        16 * GB,
+                        365.84,
+                        null,
+                        false,
+                        "NVIDIA/nccl-tests issue 309"),
+                new Figure(
+                        "3x 4 GB200 of three racks, no NVLS",
+                        on(node(4, 100, 18, 40.1, 1, 50), 3, 4),
+                        16 * GB,
+                        196.72,
+                        Algorithm.RING,
+                        false,
+                        "NVIDIA/nccl issue 1801"),
+                new Figure(
+                        "3x 4 GB200 of three racks, no NVLS",
+                        on(node(4, 100, 18, 40.1, 1, 50), 3, 4),
+                        16 * GB,
+                        234.43,
+                        Algorithm.TREE,
+                        true,
+                        "NVIDIA/nccl issue 1801"),
+                new Figure(
+                        "3x 8 GB200 of three racks, no NVLS",
+                        on(node(8, 100, 18, 40.1, 1, 50), 3, 8),
+                        16 * GB,
+                        393.66,
+                        Algorithm.RING,
+                        false,
+                        "NVIDIA/nccl issue 1801"),
+                new Figure(
+                        "3x 8 GB200 of three racks, no NVLS",
+                        on(node(8, 100, 18, 40.1, 1, 50), 3, 8),
+                        16 * GB,
+                        485.68,
+                        Algorithm.TREE,
+                        true,
+                        "NVIDIA/nccl issue 1801"),
+                new Figure(
+                        "2 racks of 72 GB200",
+                        on(node(72, 100, 18, 40.1, 1, 50), 2, 72),
+                        16 * GB,
+                        810.41,
+                        null,
+                        false,
+                        "coreweave/nccl-tests, README.md"),
+                new Figure(
+                        "20 racks of 72 GB200",
+                        on(node(72, 100, 18, 40.1, 1, 50), 20, 72),
+                        16 * GB,
+                        405.74,
+                        null,
+                        true,
+                        "coreweave/nccl-tests, README.md"),
                 new Figure(
                         "GB200 NVL72",
                         on(node(72, 100, 18, 40.1, 1, 50), 72),

@@ -19,11 +19,15 @@ import io.jccl.topology.plan.Cluster;
 import io.jccl.topology.plan.ClusterPlan;
 import io.jccl.topology.plan.Hop;
 import io.jccl.topology.plan.Plan;
+import io.jccl.topology.plan.Planner;
 import java.io.StringReader;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 import java.util.stream.Stream;
 import javax.xml.parsers.DocumentBuilderFactory;
@@ -240,11 +244,76 @@ class DrawTest {
                         "NICs",
                         List.of("because"));
         parse(Svg.of(plan));
-        String html = Html.of(plan, List.of(List.of("size"), List.of("1G")), List.of());
+        String html = Html.of(plan, List.of(List.of("size"), List.of("1G")), "", List.of());
         parse(html.substring(html.indexOf("<html")));
         assertTrue(html.contains("ring over machines 1, 50 GB/s") && html.contains("NIC17"), html);
         assertTrue(html.contains("<td class=\"n\">1G</td>") && html.contains("because"), html);
         assertTrue(Dot.of(plan).contains("ring over machines 1"));
+    }
+
+    /** A rack: 18 machines of four GPUs and four NICs with long names. */
+    private static Topology rack() {
+        Topology.Builder b = new Topology.Builder("rack");
+        for (int i = 0; i < 72; i++) {
+            b.addGpu(i, 100);
+        }
+        for (int i = 0; i < 72; i++) {
+            b.add(new Nic(b.nextId(), "host" + i / 4 + "-mlx5_" + i % 4, null, 50));
+        }
+        int nvs = b.addSwitch("nvswitch", Switch.Kind.NVSWITCH);
+        for (int h = 0; h < 18; h++) {
+            int numa = b.addSwitch("host" + h + "-numa0", Switch.Kind.NUMA);
+            for (int i = 4 * h; i < 4 * h + 4; i++) {
+                b.link(i, nvs, LinkKind.NVLINK, 18, 721.8, Source.NCCL_MODEL);
+                b.link(i, numa, LinkKind.C2C, 1, 450, Source.NCCL_MODEL);
+                b.link(72 + i, numa, LinkKind.PCIE, 1, 50, Source.NCCL_MODEL);
+            }
+        }
+        return b.build();
+    }
+
+    @Test
+    void aRackCanBeReadAndZoomed() throws Exception {
+        Topology t = rack();
+        Plan plan =
+                Planner.plan(t, Operation.ALL_REDUCE, IntStream.range(0, 72).boxed().toList(), 0);
+        String html = Html.of(t, plan);
+        parse(html.substring(html.indexOf("<html")));
+        assertTrue(html.contains("<div class=\"picture wide\">"));
+        for (String button : List.of("fit", "natural", "in", "out")) {
+            assertTrue(html.contains("id=\"" + button + "\""), button);
+        }
+        // The whole order of the first ring, in the page and in the legend of the picture.
+        String order =
+                IntStream.range(0, 73)
+                        .mapToObj(i -> String.valueOf(i % 72))
+                        .collect(Collectors.joining(" → "));
+        assertTrue(html.contains(order), html);
+        String svg = Svg.of(t, plan);
+        String legend =
+                Pattern.compile("<text class=\"small\"[^>]*>([^<]*)</text>")
+                        .matcher(svg)
+                        .results()
+                        .map(m -> m.group(1))
+                        .collect(Collectors.joining(" "));
+        assertTrue(legend.contains(order), legend);
+        // Names are whole, and not too small.
+        Matcher name = Pattern.compile("font-size:([0-9.]+)px\">(host[^<]*)</text>").matcher(svg);
+        int names = 0;
+        while (name.find()) {
+            names++;
+            assertTrue(Double.parseDouble(name.group(1)) >= 8, name.group());
+            assertTrue(name.group(2).matches("host\\d+-mlx5_\\d"), name.group());
+        }
+        assertEquals(72, names);
+        assertTrue(svg.contains(">host17-numa0</text>"));
+        assertFalse(svg.contains("…"));
+    }
+
+    @Test
+    void aSmallMachineIsNotWide() {
+        String html = Html.of(Machines.dgx1v(), null);
+        assertTrue(html.contains("<div class=\"picture\">"));
     }
 
     private static Plan ring(Topology t) {

@@ -12,9 +12,12 @@ import io.jccl.topology.Machines;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Source;
 import io.jccl.topology.Topology;
+import io.jccl.topology.simulate.Simulator;
 import java.util.ArrayList;
 import java.util.List;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
 
 class PlannerTest {
     static List<Integer> first(int n) {
@@ -255,5 +258,60 @@ class PlannerTest {
             Plan p, List<Integer> gpus, List<Channel> channels, double gbps, double bound) {
         return new Plan(
                 p.topology(), p.operation(), gpus, 0, channels, gbps, bound, p.bound(), p.why());
+    }
+
+    /**
+     * Where NVLink joins some GPUs but makes no ring of them, trees use PCIe as well, or the bound
+     * is that of the NVLinks.
+     */
+    @ParameterizedTest
+    @EnumSource(
+            value = Operation.class,
+            names = {"ALL_REDUCE", "BROADCAST", "REDUCE"})
+    void everySubsetOfACubeMeshReachesItsBound(Operation op) {
+        Topology t = Machines.dgx1v();
+        for (int set = 0; set < 256; set++) {
+            List<Integer> gpus = new ArrayList<>();
+            for (int i = 0; i < 8; i++) {
+                if ((set >> i & 1) == 1) {
+                    gpus.add(i);
+                }
+            }
+            if (gpus.size() < 2) {
+                continue;
+            }
+            Plan plan = Planner.plan(t, op, gpus, 0);
+            assertEquals(1, plan.ratio(), 1e-6, op + " " + gpus + " " + plan.bound());
+            assertEquals(List.of(), Planner.check(plan));
+        }
+    }
+
+    @Test
+    void mixedSubsetsAreFasterThanNvlinkAlone() {
+        Topology t = Machines.dgx1v();
+        for (List<Integer> gpus : List.of(List.of(1, 4, 5), List.of(0, 2, 5, 6, 7))) {
+            for (Operation op : List.of(Operation.BROADCAST, Operation.REDUCE)) {
+                Plan plan = Planner.plan(t, op, gpus, 0);
+                // One NVLink of 20 GB/s, and PCIe of 12 over the link between the sockets of 10.
+                assertTrue(plan.bandwidthGBps() > 20, plan.toString());
+                assertTrue(Simulator.run(plan, 1 << 24, 1 << 16).correct(), plan.toString());
+            }
+        }
+    }
+
+    /** Where a kind of plan cannot reach the bound, the reasons tell it. */
+    @Test
+    void whatIsMissingIsExplained() {
+        Topology t = Machines.dgx1v();
+        Plan rings = Planner.plan(t, Operation.REDUCE_SCATTER, List.of(0, 3, 4), 0);
+        assertTrue(rings.ratio() < 0.9);
+        assertTrue(
+                rings.why().stream().anyMatch(w -> w.contains("No set of rings is faster")),
+                rings.why().toString());
+        Plan direct = Planner.plan(t, Operation.ALL_TO_ALL, List.of(0, 1, 4, 5), 0);
+        assertTrue(direct.ratio() < 0.9);
+        assertTrue(
+                direct.why().stream().anyMatch(w -> w.contains("Direct copies end with")),
+                direct.why().toString());
     }
 }

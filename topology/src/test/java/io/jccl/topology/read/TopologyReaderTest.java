@@ -186,6 +186,54 @@ class TopologyReaderTest {
                         .numaAffinity());
     }
 
+    private static String expanded(String text) {
+        StringBuilder out = new StringBuilder();
+        for (String line : text.split("\n", -1)) {
+            StringBuilder l = new StringBuilder();
+            for (int i = 0; i < line.length(); i++) {
+                char c = line.charAt(i);
+                if (c == '\t') {
+                    l.append(" ".repeat(8 - l.length() % 8));
+                } else {
+                    l.append(c);
+                }
+            }
+            out.append(l).append('\n');
+        }
+        return out.toString();
+    }
+
+    /** A terminal or an editor has put blanks for tabs: empty cells still take their columns. */
+    @Test
+    void emptyCellsAreToldByTabStops() {
+        String header = "\tGPU0\tGPU1\tGPU2\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n";
+        String codes =
+                "GPU0\t X \tNV4\tSYS\t%s\nGPU1\tNV4\t X \tSYS\t%s\nGPU2\tSYS\tSYS\t X \t%s\n";
+        // As the tool prints them: CPU affinity empty; both; NUMA affinity empty.
+        for (String[] cells :
+                new String[][] {
+                    {"\t1\t\tN/A", "", "1", "N/A"},
+                    {"0-7\t1\t\tN/A", "0-7", "1", "N/A"},
+                    {"0-7,16-23\t\t\tN/A", "0-7,16-23", "", "N/A"},
+                    {"\t\t\t2", "", "", "2"}
+                }) {
+            PathMatrix m = matrix(expanded(header + codes.replace("%s", cells[0])));
+            for (PathMatrix.GpuRow row : m.gpus()) {
+                assertEquals(
+                        List.of(cells[1], cells[2], cells[3]),
+                        List.of(
+                                String.valueOf(row.cpuAffinity()),
+                                String.valueOf(row.numaAffinity()),
+                                String.valueOf(row.gpuNumaId())),
+                        cells[0]);
+            }
+        }
+        // A cell beside every column proves nothing.
+        contains(
+                error(expanded(header) + expanded(codes).replace("%s", "   1")),
+                "cannot tell which are empty");
+    }
+
     @Test
     void columnsWithoutHeadings() {
         PathMatrix m = matrix("\tGPU0\tGPU1\nGPU0\t X \tPIX\t0-3\t0\nGPU1\tPIX\t X \t0-3\t0\n");
