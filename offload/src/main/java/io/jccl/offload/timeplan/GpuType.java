@@ -85,16 +85,9 @@ public record GpuType(
      */
     public static GpuType of(Gpu gpu) {
         String model = gpu.model();
-        if (model != null) {
-            String plain = plain(model);
-            // The longest name: H100-PCIe before H100.
-            Optional<GpuType> named =
-                    ALL.stream()
-                            .filter(g -> plain.contains(plain(g.name)))
-                            .max(Comparator.comparingInt(g -> g.name.length()));
-            if (named.isPresent()) {
-                return named.get();
-            }
+        Optional<GpuType> named = model == null ? Optional.empty() : ofModel(model);
+        if (named.isPresent()) {
+            return named.get();
         }
         String usual =
                 switch (gpu.sm()) {
@@ -113,6 +106,28 @@ public record GpuType(
                                             + names());
                 };
         return of(usual);
+    }
+
+    /**
+     * The type of a GPU that its driver names: the longest name that fits, H100-PCIe before H100.
+     *
+     * @param model such as {@code NVIDIA H100 80GB HBM3}
+     * @return the type, if it is known
+     */
+    public static Optional<GpuType> ofModel(String model) {
+        String plain = plain(model);
+        return ALL.stream()
+                .filter(g -> plain.contains(plain(g.name)))
+                .max(Comparator.comparingInt(g -> g.name.length()));
+    }
+
+    /** Compute capability times ten, as far as the constants depend on it. */
+    int sm() {
+        return model.startsWith("B200")
+                ? 100
+                : model.startsWith("H") || model.startsWith("GH")
+                        ? 90
+                        : model.startsWith("V100") ? 70 : 80;
     }
 
     private static String names() {

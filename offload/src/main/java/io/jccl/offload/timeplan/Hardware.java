@@ -1,6 +1,6 @@
 package io.jccl.offload.timeplan;
 
-import io.jccl.offload.memplan.Precision;
+import io.jccl.offload.memplan.Job;
 import io.jccl.topology.Source;
 import io.jccl.topology.Topology;
 import io.jccl.topology.read.ReadOptions;
@@ -16,16 +16,18 @@ import java.util.regex.Pattern;
  * @param name for display
  * @param gpus how many
  * @param bytes memory of each
- * @param rates what a rank reaches, by precision
+ * @param rates what a rank of a job reaches
  * @param links its links
+ * @param overlaps whether transfers can run behind compute
  * @param notes what was assumed; for display
  */
 public record Hardware(
         String name,
         int gpus,
         long bytes,
-        Function<Precision, Rates> rates,
+        Function<Job, Rates> rates,
         Links links,
+        boolean overlaps,
         List<String> notes) {
     private static final Pattern NAMED = Pattern.compile("(.+?)[xX](\\d{1,3})");
 
@@ -117,21 +119,23 @@ public record Hardware(
         Constants c = Constants.SHIPPED;
         int gpus = machine.gpus().size();
         int sm = machine.gpus().getFirst().sm();
-        double host = (given.hostGbps() > 0 ? given.hostGbps() : c.get("host.gbps")) / gpus;
+        double host = given.hostGbps() > 0 ? given.hostGbps() : c.get("host.gbps");
         double read = given.nvmeReadGbps() > 0 ? given.nvmeReadGbps() : c.get("nvme.read.gbps");
         double write = given.nvmeWriteGbps() > 0 ? given.nvmeWriteGbps() : c.get("nvme.write.gbps");
-        Function<Precision, Rates> rates =
-                precision -> {
-                    double peak = type.teraflops(precision);
+        Function<Job, Rates> rates =
+                job -> {
+                    double peak = type.teraflops(job.precision());
+                    int used = job.machine().gpus();
                     return new Rates(
                             peak,
                             peak * c.get("products", sm),
                             peak * c.get("flash", sm),
                             type.memoryGbps() * c.get("memory"),
+                            type.memoryGbps() * c.get("memory"),
                             type.pcieGbps(),
-                            host,
-                            read / gpus,
-                            write / gpus);
+                            host / used,
+                            read / used,
+                            write / used);
                 };
         List<String> notes =
                 machine.gpus().getFirst().smSource() == Source.DEFAULT
@@ -140,7 +144,37 @@ public record Hardware(
                                         + type.name()
                                         + ", a guess by their links; name them with --gpu-type")
                         : List.of();
-        return new Hardware(name, gpus, type.bytes(), rates, new PlannedLinks(machine), notes);
+        return new Hardware(name, gpus, type.bytes(), rates, new PlannedLinks(machine), true, notes);
+    }
+
+    /**
+     * What a rank reaches on a GPU that was measured.
+     *
+     * @param type its type
+     * @param given what to change of the shipped figures
+     * @param product TFLOP/s of the best product, measured by itself
+     * @param memory GB/s of its memory, measured
+     * @param job the job
+     * @return the rates: measured ones, reduced as training reduces those of the data sheet
+     */
+    public static Rates measured(
+            GpuType type, Given given, double product, double memory, Job job) {
+        Constants c = Constants.SHIPPED;
+        int used = job.machine().gpus();
+        double best = c.get("best", type.sm());
+        double host = given.hostGbps() > 0 ? given.hostGbps() : c.get("host.gbps");
+        double read = given.nvmeReadGbps() > 0 ? given.nvmeReadGbps() : c.get("nvme.read.gbps");
+        double write = given.nvmeWriteGbps() > 0 ? given.nvmeWriteGbps() : c.get("nvme.write.gbps");
+        return new Rates(
+                type.teraflops(job.precision()),
+                product * c.get("products", type.sm()) / best,
+                product * c.get("flash", type.sm()) / best,
+                memory,
+                memory,
+                type.pcieGbps(),
+                host / used,
+                read / used,
+                write / used);
     }
 
     /** As {@code nvidia-smi topo -m} would print it: a NIC beside each GPU, if there are any. */

@@ -7,7 +7,9 @@ package io.jccl.offload.timeplan;
  * @param peak TFLOP/s that utilisation is stated against
  * @param products TFLOP/s of matrix products
  * @param attention TFLOP/s of flash attention, hidden scores counted; 0 if it computes as products
- * @param memory GB/s of device memory in elementwise kernels
+ * @param elementwise GB/s in the parts between the matrices; infinite if the rate of products has
+ *     them
+ * @param memory GB/s of device memory in the optimizer
  * @param pcie GB/s between device and host, one way
  * @param host GB/s of host memory that a rank's optimizer on the CPU reaches
  * @param nvmeRead GB/s of drives for a rank
@@ -17,6 +19,7 @@ public record Rates(
         double peak,
         double products,
         double attention,
+        double elementwise,
         double memory,
         double pcie,
         double host,

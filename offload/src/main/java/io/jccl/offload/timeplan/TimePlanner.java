@@ -43,11 +43,11 @@ public final class TimePlanner {
 
     private TimePlanner(Plan plan, Hardware hardware, boolean overlap) {
         this.hardware = hardware;
-        this.overlap = overlap;
+        this.overlap = overlap && hardware.overlaps();
         job = plan.job();
         t = plan.techniques();
         work = MemoryPlanner.work(job, t);
-        rates = hardware.rates().apply(job.precision());
+        rates = hardware.rates().apply(job);
     }
 
     /**
@@ -74,8 +74,8 @@ public final class TimePlanner {
         double m = job.batch().accumulation();
         double attention = attention();
         double products = roofline(work.products());
-        double forwardMoves = c.get("forward.moves") / (rates.memory() * 1e9);
-        double backwardMoves = c.get("backward.moves") / (rates.memory() * 1e9);
+        double forwardMoves = c.get("forward.moves") / (rates.elementwise() * 1e9);
+        double backwardMoves = c.get("backward.moves") / (rates.elementwise() * 1e9);
         double layers = products + attention + work.touched() * forwardMoves;
         double head = seconds(work.output(), rates.products());
         double forward = layers + head + work.logits() * forwardMoves;

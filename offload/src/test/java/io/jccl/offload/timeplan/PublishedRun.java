@@ -78,6 +78,25 @@ record PublishedRun(
         };
     }
 
+    /** Sequence, degrees, batch, as far as they differ among the runs of a source. */
+    String setting() {
+        StringBuilder text = new StringBuilder("sequence " + shape().sequence());
+        if (tensor * pipeline > 1) {
+            text.append(", ").append(tensor).append(" x ").append(pipeline);
+        }
+        if (stage > 0) {
+            text.append(", ZeRO-").append(stage);
+        }
+        if (micro > 0) {
+            text.append(", batch ").append(micro);
+            text.append(system.equals("megatron") || batch == 1 ? "" : " x " + batch);
+        }
+        if (recompute.equals("full") && system.equals("fsdp")) {
+            text.append(", recomputed");
+        }
+        return text.toString();
+    }
+
     int gpus() {
         return nodes * Integer.parseInt(machine.substring(machine.lastIndexOf('x') + 1));
     }
