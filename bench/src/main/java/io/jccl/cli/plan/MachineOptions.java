@@ -56,9 +56,7 @@ final class MachineOptions {
             description = "GB/s that all drives of a machine write (default: 5).")
     private double write;
 
-    @Option(
-            names = "--no-overlap",
-            description = "Predict without any transfer behind compute.")
+    @Option(names = "--no-overlap", description = "Predict without any transfer behind compute.")
     private boolean serial;
 
     boolean overlap() {

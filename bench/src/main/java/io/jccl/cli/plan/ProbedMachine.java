@@ -147,8 +147,8 @@ final class ProbedMachine {
         return probe.layers().stream()
                 .filter(l -> rate(l) > 0)
                 .min(
-                        Comparator.comparingDouble(l ->
-                                Math.abs(Math.log((double) l.hidden() / hidden))))
+                        Comparator.comparingDouble(
+                                l -> Math.abs(Math.log((double) l.hidden() / hidden))))
                 .map(ProbedMachine::rate)
                 .orElseThrow();
     }
@@ -176,7 +176,8 @@ final class ProbedMachine {
         return (op, gpus, machines, bytes) -> {
             if (machines > 1) {
                 throw new IllegalArgumentException(
-                        file + " is one machine's probe, which knows no network; leave --nodes at 1");
+                        file
+                                + " is one machine's probe, which knows no network; leave --nodes at 1");
             }
             if (measured.isEmpty()) {
                 throw lacks("an allReduce", "allreduce");

@@ -111,9 +111,7 @@ final class SpeedSearch {
 
     private static Point point(StepTime t) {
         return new Point(
-                t.plan().device().total() / GIGA,
-                t.tokensPerSecond(),
-                String.join(", ", row(t)));
+                t.plan().device().total() / GIGA, t.tokensPerSecond(), String.join(", ", row(t)));
     }
 
     private static List<String> row(StepTime t) {

@@ -23,7 +23,10 @@ class PlanPictureTest {
     void picture() throws IOException {
         Path docs = Path.of("..", "docs");
         List<String> lines = Files.readAllLines(docs.resolve("plan-time.md"));
-        int at = lines.indexOf("| techniques | parameters | times plain | tokens/s | TFLOP/s a GPU | update |") + 2;
+        int at =
+                lines.indexOf(
+                                "| techniques | parameters | times plain | tokens/s | TFLOP/s a GPU | update |")
+                        + 2;
         List<Series> series = new ArrayList<>();
         for (int i = at; lines.get(i).startsWith("|"); i++) {
             String[] cells = lines.get(i).split(" *\\| *");
@@ -42,12 +45,8 @@ class PlanPictureTest {
                                         List.of(
                                                 LineChart.of(
                                                         "Size against speed",
-                                                        new Axis(
-                                                                "parameters",
-                                                                Axis.Scale.DECADES),
-                                                        new Axis(
-                                                                "tokens/s",
-                                                                Axis.Scale.DECADES),
+                                                        new Axis("parameters", Axis.Scale.DECADES),
+                                                        new Axis("tokens/s", Axis.Scale.DECADES),
                                                         series,
                                                         List.of()))))
                         .svg();

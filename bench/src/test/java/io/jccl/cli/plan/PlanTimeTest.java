@@ -77,7 +77,8 @@ class PlanTimeTest {
         JsonNode of = json("--model gpt2-1.5b --machine 3090x2").get("machine");
         assertEquals(2, of.get("gpus").asInt());
         assertEquals(24L << 30, of.get("device_bytes").asLong());
-        JsonNode half = json("--model gpt2-1.5b --machine A100x8 -g 4 --device-memory 40G").get("machine");
+        JsonNode half =
+                json("--model gpt2-1.5b --machine A100x8 -g 4 --device-memory 40G").get("machine");
         assertEquals(4, half.get("gpus").asInt());
         assertEquals(40L << 30, half.get("device_bytes").asLong());
     }

@@ -1,8 +1,8 @@
 package io.jccl.offload.memplan;
 
 /**
- * What the fullest rank computes and touches: its layers, and the output matrix, which in a pipeline
- * is the last stage's.
+ * What the fullest rank computes and touches: its layers, and the output matrix, which in a
+ * pipeline is the last stage's.
  *
  * @param layers layers of a rank
  * @param products operations of a forward pass of one micro-batch in its layers' matrices
@@ -45,10 +45,8 @@ public record Work(
         double outputOfAll = 2 * samples * model.sequence() * h * model.vocabulary();
         Activations kept = Activations.of(job, t);
         Experts experts = model.experts();
-        double inMlp =
-                experts == null ? model.mlp().matrices(h) : experts.matrices(h);
-        double last =
-                2 * tokens * inMlp / (model.mlp().gated() ? 3 : 2) * layers / t.tensor();
+        double inMlp = experts == null ? model.mlp().matrices(h) : experts.matrices(h);
+        double last = 2 * tokens * inMlp / (model.mlp().gated() ? 3 : 2) * layers / t.tensor();
         return new Work(
                 layers,
                 (all - outputOfAll) * share - attention,

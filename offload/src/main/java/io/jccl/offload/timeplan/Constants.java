@@ -31,7 +31,8 @@ record Constants(Map<String, Double> values) {
 
     /** The value for a generation of GPUs. */
     double get(String name, int sm) {
-        String generation = sm >= 100 ? "BLACKWELL" : sm >= 90 ? "HOPPER" : sm >= 80 ? "AMPERE" : "VOLTA";
+        String generation =
+                sm >= 100 ? "BLACKWELL" : sm >= 90 ? "HOPPER" : sm >= 80 ? "AMPERE" : "VOLTA";
         return get(name + "." + generation);
     }
 }

@@ -66,10 +66,7 @@ public record GpuType(
         return find(name)
                 .orElseThrow(() ->
                         new IllegalArgumentException(
-                                "GPU type '"
-                                        + name
-                                        + "' is unknown, expected one of "
-                                        + names()));
+                                "GPU type '" + name + "' is unknown, expected one of " + names()));
     }
 
     static Optional<GpuType> find(String name) {

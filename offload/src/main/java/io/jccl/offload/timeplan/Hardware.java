@@ -51,7 +51,8 @@ public record Hardware(
      * @param nvmeReadGbps GB/s that all drives of a machine read
      * @param nvmeWriteGbps the same, writing
      */
-    public record Given(double nicGbit, double hostGbps, double nvmeReadGbps, double nvmeWriteGbps) {
+    public record Given(
+            double nicGbit, double hostGbps, double nvmeReadGbps, double nvmeWriteGbps) {
         /** Nothing. */
         public static final Given NONE = new Given(0, 0, 0, 0);
     }
@@ -144,7 +145,8 @@ public record Hardware(
                                         + type.name()
                                         + ", a guess by their links; name them with --gpu-type")
                         : List.of();
-        return new Hardware(name, gpus, type.bytes(), rates, new PlannedLinks(machine), true, notes);
+        return new Hardware(
+                name, gpus, type.bytes(), rates, new PlannedLinks(machine), true, notes);
     }
 
     /**

@@ -106,8 +106,7 @@ public final class TimePlanner {
                             default -> m * micro;
                         });
         windows.put(
-                Group.CONTEXT,
-                m * attention * (t.recomputation() == Recomputation.NONE ? 3 : 4));
+                Group.CONTEXT, m * attention * (t.recomputation() == Recomputation.NONE ? 3 : 4));
 
         // What the optimizer waits for, apart from what layers wait for.
         boolean away = t.optimizer() != Tier.DEVICE;
@@ -162,8 +161,7 @@ public final class TimePlanner {
 
     /** Seconds of products, or of reading the weights for them if that is longer. */
     private double roofline(double flops) {
-        return Math.max(
-                seconds(flops, rates.products()), work.weights() / (rates.memory() * 1e9));
+        return Math.max(seconds(flops, rates.products()), work.weights() / (rates.memory() * 1e9));
     }
 
     private double attention() {
@@ -183,8 +181,7 @@ public final class TimePlanner {
         }
         double calls = some.stream().mapToLong(Traffic::calls).sum();
         double first = calls > 1 ? together / calls : together / Math.max(1, work.layers());
-        double waits =
-                !overlap || window == 0 ? together : Math.max(first, together - window);
+        double waits = !overlap || window == 0 ? together : Math.max(first, together - window);
         double each = sum(some);
         if (some.getFirst().group() != Group.MACHINE) {
             waits += Constants.SHIPPED.get("interference") * Math.max(0, together - waits);

@@ -133,8 +133,7 @@ record PublishedRun(
                         machine + "/" + nic,
                         k -> Hardware.named(machine, new Hardware.Given(nic, 0, 0, 0)));
         boolean megatron = system.equals("megatron");
-        Machine on =
-                new Machine(hardware.gpus(), hardware.bytes(), 1_500_000_000_000L, 0, nodes);
+        Machine on = new Machine(hardware.gpus(), hardware.bytes(), 1_500_000_000_000L, 0, nodes);
         Job job =
                 new Job(
                         shape,

@@ -56,7 +56,9 @@ class PublishedRunsTest {
         return lines;
     }
 
-    /** Median, worst and number of errors: of all, of those that set no constant, of each source. */
+    /**
+     * Median, worst and number of errors: of all, of those that set no constant, of each source.
+     */
     static List<String> summary() {
         Map<String, List<Double>> errors = new LinkedHashMap<>();
         for (PublishedRun r : PublishedRun.all()) {
@@ -67,16 +69,15 @@ class PublishedRunsTest {
             errors.computeIfAbsent(r.source(), k -> new ArrayList<>()).add(error);
         }
         List<String> lines = new ArrayList<>();
-        errors.forEach(
-                (what, list) -> {
-                    List<Double> sorted = list.stream().sorted().toList();
-                    int n = sorted.size();
-                    double median = (sorted.get((n - 1) / 2) + sorted.get(n / 2)) / 2;
-                    lines.add(
-                            format(
-                                    "| %s | %d | %.1f%% | %.1f%% |",
-                                    what, n, 100 * median, 100 * sorted.getLast()));
-                });
+        errors.forEach((what, list) -> {
+            List<Double> sorted = list.stream().sorted().toList();
+            int n = sorted.size();
+            double median = (sorted.get((n - 1) / 2) + sorted.get(n / 2)) / 2;
+            lines.add(
+                    format(
+                            "| %s | %d | %.1f%% | %.1f%% |",
+                            what, n, 100 * median, 100 * sorted.getLast()));
+        });
         return lines;
     }
 
@@ -133,32 +134,29 @@ class PublishedRunsTest {
                         .with(TrainingSystem.DEEPSPEED);
         List<Model> ladder = ScalingRule.like(like).ladder(Model.MAX_PARAMETERS);
         Map<String, StepTime> times = new LinkedHashMap<>();
-        rows.forEach(
-                (name, t) -> {
-                    Plan plan = MemoryPlanner.largest(job, t, ladder);
-                    times.put(name, TimePlanner.predict(plan, hardware, true));
-                });
+        rows.forEach((name, t) -> {
+            Plan plan = MemoryPlanner.largest(job, t, ladder);
+            times.put(name, TimePlanner.predict(plan, hardware, true));
+        });
         return times;
     }
 
     static List<String> sizes() {
         Map<String, StepTime> times = eight();
-        double plain =
-                times.get("none: plain data parallelism").plan().job().model().parameters();
+        double plain = times.get("none: plain data parallelism").plan().job().model().parameters();
         List<String> lines = new ArrayList<>();
-        times.forEach(
-                (name, t) -> {
-                    double parameters = t.plan().job().model().parameters();
-                    lines.add(
-                            format(
-                                    "| %s | %.2fe9 | %.1f | %,.0f | %.1f | %.0f%% |",
-                                    name,
-                                    parameters / 1e9,
-                                    parameters / plain,
-                                    t.tokensPerSecond(),
-                                    t.teraflops(),
-                                    100 * t.update() / t.seconds()));
-                });
+        times.forEach((name, t) -> {
+            double parameters = t.plan().job().model().parameters();
+            lines.add(
+                    format(
+                            "| %s | %.2fe9 | %.1f | %,.0f | %.1f | %.0f%% |",
+                            name,
+                            parameters / 1e9,
+                            parameters / plain,
+                            t.tokensPerSecond(),
+                            t.teraflops(),
+                            100 * t.update() / t.seconds()));
+        });
         return lines;
     }
 
