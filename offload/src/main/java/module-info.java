@@ -10,5 +10,6 @@ module io.jccl.offload {
     exports io.jccl.offload.memplan;
     exports io.jccl.offload.nvme;
     exports io.jccl.offload.optim;
+    exports io.jccl.offload.timeplan;
     exports io.jccl.offload.zero;
 }

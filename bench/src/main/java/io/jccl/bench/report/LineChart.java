@@ -333,7 +333,9 @@ public final class LineChart implements Chart {
             print(out, "<polyline class=\"line\" points=\"%s\"/>%n", points);
         }
         if (s.line != Line.FAINT) {
-            int stride = Math.ceilDiv(s.points.size(), small ? MOST_SMALL_DOTS : MOST_DOTS);
+            int most = small ? MOST_SMALL_DOTS : MOST_DOTS;
+            // Without a line nothing else shows a point.
+            int stride = s.line == Line.NONE ? 1 : Math.ceilDiv(s.points.size(), most);
             for (int i = 0; i < s.points.size(); i += stride) {
                 Point p = s.points.get(i);
                 print(

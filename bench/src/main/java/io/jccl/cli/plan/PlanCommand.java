@@ -1,6 +1,7 @@
 package io.jccl.cli.plan;
 
 import io.jccl.cli.shell.Amounts;
+import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Version;
 import io.jccl.offload.memplan.AttentionKernel;
@@ -16,6 +17,9 @@ import io.jccl.offload.memplan.Precision;
 import io.jccl.offload.memplan.ScalingRule;
 import io.jccl.offload.memplan.Techniques;
 import io.jccl.offload.memplan.TrainingSystem;
+import io.jccl.offload.timeplan.Hardware;
+import io.jccl.offload.timeplan.StepTime;
+import io.jccl.offload.timeplan.TimePlanner;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.util.List;
@@ -111,15 +115,15 @@ public final class PlanCommand implements Callable<Integer> {
     @Option(
             names = {"-g", "--gpus"},
             paramLabel = "<count>",
-            description = "GPUs per machine (default: 8).")
-    private int gpus = 8;
+            description = "GPUs per machine (default: those of --machine, or 8).")
+    private @Nullable Integer gpus;
 
     @Option(
             names = "--device-memory",
             paramLabel = "<bytes>",
             converter = Amounts.Bytes.class,
-            description = "Memory of each GPU (default: 80G).")
-    private long deviceMemory = 80L << 30;
+            description = "Memory of each GPU (default: that of --machine, or 80G).")
+    private @Nullable Long deviceMemory;
 
     @Option(
             names = "--host-memory",
@@ -136,10 +140,14 @@ public final class PlanCommand implements Callable<Integer> {
     private long nvme;
 
     @Option(
-            names = "--machines",
+            names = {"--machines", "--nodes"},
             paramLabel = "<count>",
             description = "Identical machines (default: 1).")
     private int machines = 1;
+
+    @Mixin private MachineOptions described = new MachineOptions();
+
+    @Mixin private HtmlOption html = new HtmlOption();
 
     @Mixin private TechniqueOptions technique = new TechniqueOptions();
 
@@ -152,7 +160,8 @@ public final class PlanCommand implements Callable<Integer> {
             names = "--search",
             description =
                     "Show the largest model under every combination of techniques that allows a"
-                            + " larger one than all cheaper ones.")
+                            + " larger one than all cheaper ones; with --machine, rank those under"
+                            + " which the model fits by predicted speed.")
     private boolean search;
 
     @Option(names = "--all", description = "With --search: show every combination.")
@@ -208,13 +217,22 @@ public final class PlanCommand implements Callable<Integer> {
     public Integer call() throws IOException {
         CommandLine line = commandLine();
         json.checkWritable(line);
-        Job job = job(line);
+        html.checkWritable(line);
+        Hardware hardware = described.hardware(line);
+        Job job = job(line, hardware);
         checkCombination(line);
         Techniques given = technique.techniques(line, job.machine());
         MemoryPlanner.Space space =
                 new MemoryPlanner.Space(
                         job.machine().host() > 0, job.machine().nvme() > 0, modelParallel);
         PrintWriter out = line.getOut();
+        if (search && hardware != null) {
+            return rank(line, job, hardware);
+        }
+        if (html.isAsked()) {
+            throw new ParameterException(
+                    line, "--html draws a search by speed; add --search and --machine");
+        }
         if (search) {
             List<Plan> found = MemoryPlanner.search(job, space);
             List<Plan> shown = all ? found : MemoryPlanner.frontier(found);
@@ -242,10 +260,43 @@ public final class PlanCommand implements Callable<Integer> {
                         worth.isEmpty() ? null : worth.getLast(),
                         next.stream().limit(NEXT).toList(),
                         plan.fits() || !next.isEmpty() ? null : onMore(job, techniques, space));
+        StepTime time = hardware == null ? null : predict(line, plan, hardware);
         json.text(out).println(PlanText.plan(answer, explain));
+        if (time != null && hardware != null) {
+            json.text(out).println(TimeText.step(time, hardware));
+        }
         out.flush();
-        json.write(out, () -> PlanJson.plan(answer));
+        json.write(out, () -> PlanJson.plan(answer, time));
         return require && !plan.fits() ? 4 : 0;
+    }
+
+    private StepTime predict(CommandLine line, Plan plan, Hardware hardware) {
+        try {
+            return TimePlanner.predict(plan, hardware, described.overlap());
+        } catch (IllegalArgumentException e) {
+            throw new ParameterException(line, String.valueOf(e.getMessage()), e);
+        }
+    }
+
+    private int rank(CommandLine line, Job job, Hardware hardware) throws IOException {
+        List<StepTime> ranked;
+        try {
+            ranked =
+                    SpeedSearch.search(
+                            job,
+                            new MemoryPlanner.Space(
+                                    job.machine().host() > 0, job.machine().nvme() > 0, true),
+                            hardware,
+                            described.overlap());
+        } catch (IllegalArgumentException e) {
+            throw new ParameterException(line, String.valueOf(e.getMessage()), e);
+        }
+        PrintWriter out = line.getOut();
+        json.text(out).println(TimeText.ranking(ranked, hardware, all).strip());
+        out.flush();
+        json.write(out, () -> PlanJson.ranking(job, ranked));
+        html.write(() -> SpeedSearch.html(job, ranked, hardware));
+        return require && ranked.isEmpty() ? 4 : 0;
     }
 
     private void checkCombination(CommandLine line) {
@@ -275,14 +326,22 @@ public final class PlanCommand implements Callable<Integer> {
         return null;
     }
 
-    private Job job(CommandLine line) {
-        Model of = model.model(line, search);
+    private Job job(CommandLine line, @Nullable Hardware hardware) {
+        Model of = model.model(line, search && hardware == null);
+        int each = gpus != null ? gpus : hardware == null ? 8 : hardware.gpus();
+        if (hardware != null && each > hardware.gpus()) {
+            throw new ParameterException(line, hardware.tooFew(each));
+        }
+        long bytes =
+                deviceMemory != null
+                        ? deviceMemory
+                        : hardware == null ? 80L << 30 : hardware.bytes();
         return new Job(
                 of,
                 new Batch(micro, accumulation),
                 precision,
                 optimizer,
-                new Machine(gpus, deviceMemory, hostMemory, nvme, machines),
+                new Machine(each, bytes, hostMemory, nvme, machines),
                 new Overheads(
                         runtime,
                         fragmentation,

@@ -18,8 +18,10 @@ import io.jccl.offload.memplan.Plan;
 import io.jccl.offload.memplan.Techniques;
 import io.jccl.offload.memplan.Traffic;
 import io.jccl.offload.memplan.Usage;
+import io.jccl.offload.timeplan.StepTime;
 import java.io.UncheckedIOException;
 import java.util.List;
+import org.jspecify.annotations.Nullable;
 
 /** The planner's result as JSON. A separate class, so that nothing else loads Jackson. */
 final class PlanJson {
@@ -31,9 +33,12 @@ final class PlanJson {
 
     private PlanJson() {}
 
-    static String plan(PlanText.Answer answer) {
+    static String plan(PlanText.Answer answer, @Nullable StepTime time) {
         ObjectNode root = root(answer.plan().job());
         root.setAll(plan(answer.plan()));
+        if (time != null) {
+            TimeText.json(root.putObject("time"), time);
+        }
         ObjectNode largest = root.putObject("largest");
         if (answer.largest().fits()) {
             largest.set("with_these_techniques", model(answer.largest().job().model()));
@@ -69,6 +74,20 @@ final class PlanJson {
             ObjectNode node = plan(p);
             node.set("model", model(p.job().model()));
             list.add(node);
+        }
+        return text(root);
+    }
+
+    static String ranking(Job job, List<StepTime> ranked) {
+        ObjectNode root = root(job);
+        List<StepTime> front = SpeedSearch.front(ranked);
+        ArrayNode list = root.putArray("ranking");
+        for (StepTime t : ranked) {
+            ObjectNode node = list.addObject();
+            node.set("techniques", techniques(t.plan().techniques()));
+            node.put("device_bytes", t.plan().device().total());
+            node.put("pareto", front.contains(t));
+            TimeText.json(node.putObject("time"), t);
         }
         return text(root);
     }

@@ -72,6 +72,16 @@ public record Job(
     }
 
     /**
+     * The same with another batch.
+     *
+     * @param other the batch
+     * @return the job
+     */
+    public Job with(Batch other) {
+        return new Job(model, other, precision, optimizer, machine, overheads, system, kernel);
+    }
+
+    /**
      * The same on another machine.
      *
      * @param other the machine

@@ -70,6 +70,19 @@ public final class MemoryPlanner {
     }
 
     /**
+     * What the fullest rank computes.
+     *
+     * @param job the job
+     * @param t the techniques
+     * @return the work of one micro-batch, and of the update
+     * @throws IllegalArgumentException if the techniques cannot be used for the job
+     */
+    public static Work work(Job job, Techniques t) {
+        check(job, t);
+        return Work.of(job, t);
+    }
+
+    /**
      * The largest model of a rule that fits.
      *
      * @param job the job; its model is ignored

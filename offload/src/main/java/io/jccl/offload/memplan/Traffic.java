@@ -6,8 +6,26 @@ package io.jccl.offload.memplan;
  * @param kind a collective, a copy, or access to a drive
  * @param what the data
  * @param bytes sent by one GPU (collectives and copies), or read or written for it (drives)
+ * @param group the ranks that exchange them
+ * @param calls operations that they are divided into
  */
-public record Traffic(Kind kind, String what, long bytes) {
+public record Traffic(Kind kind, String what, long bytes, Group group, long calls) {
+    /** Ranks that exchange bytes. */
+    public enum Group {
+        /** One rank with its machine's memory or drives. */
+        MACHINE,
+        /** Ranks that hold the same part of the model. */
+        DATA,
+        /** Ranks that split each layer. */
+        TENSOR,
+        /** Stages of a pipeline. */
+        PIPELINE,
+        /** Ranks that split a sample's tokens. */
+        CONTEXT,
+        /** Ranks that share out the experts. */
+        EXPERT
+    }
+
     /** Ways of moving bytes. A collective's are those of a ring. */
     public enum Kind {
         /** Sum over ranks, result on all: {@code 2 (n-1)/n} of the buffer. */

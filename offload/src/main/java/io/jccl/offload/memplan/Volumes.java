@@ -1,6 +1,7 @@
 package io.jccl.offload.memplan;
 
 import io.jccl.offload.Tier;
+import io.jccl.offload.memplan.Traffic.Group;
 import io.jccl.offload.memplan.Traffic.Kind;
 import java.util.ArrayList;
 import java.util.List;
@@ -20,20 +21,17 @@ final class Volumes {
         double d = (double) MemoryPlanner.dataParallel(job, t) * split.context();
         double ring = (d - 1) / d;
         List<Traffic> list = new ArrayList<>();
-        switch (t.stage()) {
-            case 0 -> add(list, Kind.ALL_REDUCE, "gradients", 2 * ring * g * parameters);
-            case 1 -> {
-                add(list, Kind.REDUCE_SCATTER, "gradients", ring * g * parameters);
-                add(list, Kind.ALL_GATHER, "parameters", ring * e * parameters);
-            }
-            case 2 -> {
-                add(list, Kind.REDUCE_SCATTER, "gradients", m * ring * g * parameters);
-                add(list, Kind.ALL_GATHER, "parameters", ring * e * parameters);
-            }
-            default -> {
-                add(list, Kind.REDUCE_SCATTER, "gradients", m * ring * g * parameters);
-                add(list, Kind.ALL_GATHER, "parameters", 2 * m * ring * e * parameters);
-            }
+        // A bucket for each layer.
+        double l = needs.layers() * (double) t.pieces();
+        double sums = t.stage() < 2 ? 1 : m;
+        double gathers = t.stage() < 3 ? 1 : 2 * m;
+        if (t.stage() == 0) {
+            double bytes = 2 * ring * g * parameters;
+            add(list, Kind.ALL_REDUCE, "gradients", bytes, Group.DATA, l);
+        } else {
+            double bytes = ring * parameters;
+            add(list, Kind.REDUCE_SCATTER, "gradients", sums * g * bytes, Group.DATA, sums * l);
+            add(list, Kind.ALL_GATHER, "parameters", gathers * e * bytes, Group.DATA, gathers * l);
         }
         Model model = job.model();
         double tokens = (double) model.sequence() / split.context() * job.batch().micro();
@@ -45,14 +43,18 @@ final class Volumes {
                     list,
                     Kind.ALL_REDUCE,
                     "activations (tensor parallel)",
-                    passes * m * needs.layers() * 2 * (n - 1) / n * sbh);
+                    passes * m * needs.layers() * 2 * (n - 1) / n * sbh,
+                    Group.TENSOR,
+                    passes * m * needs.layers());
         }
         if (t.pipeline() > 1) {
             add(
                     list,
                     Kind.SEND,
                     "activations (pipeline)",
-                    2 * m * sbh / t.tensor() * split.chunks());
+                    2 * m * sbh / t.tensor() * split.chunks(),
+                    Group.PIPELINE,
+                    2 * m * split.chunks());
         }
         boolean again = t.recomputation() == Recomputation.FULL;
         if (split.context() > 1) {
@@ -63,7 +65,9 @@ final class Volumes {
                     list,
                     Kind.SEND,
                     "keys and values (context parallel)",
-                    rounds * m * needs.layers() * (split.context() - 1) * keys);
+                    rounds * m * needs.layers() * (split.context() - 1) * keys,
+                    Group.CONTEXT,
+                    rounds * m * needs.layers() * (split.context() - 1));
         }
         Experts experts = model.experts();
         if (split.expert() > 1 && experts != null) {
@@ -74,7 +78,9 @@ final class Volumes {
                     list,
                     Kind.ALL_TO_ALL,
                     "tokens (expert parallel)",
-                    (again ? 6 : 4) * m * sparse * share * experts.active() * sbh / t.tensor());
+                    (again ? 6 : 4) * m * sparse * share * experts.active() * sbh / t.tensor(),
+                    Group.EXPERT,
+                    (again ? 6 : 4) * m * sparse);
         }
         double state = job.system().state(precision, job.optimizer());
         boolean offloaded = t.optimizer() != Tier.DEVICE;
@@ -117,8 +123,14 @@ final class Volumes {
     }
 
     private static void add(List<Traffic> list, Kind kind, String what, double bytes) {
+        add(list, kind, what, bytes, Group.MACHINE, 1);
+    }
+
+    private static void add(
+            List<Traffic> list, Kind kind, String what, double bytes, Group group, double calls) {
         if (bytes > 0) {
-            list.add(new Traffic(kind, what, Needs.bytes(bytes)));
+            long whole = (long) Math.max(1, Math.ceil(calls));
+            list.add(new Traffic(kind, what, Needs.bytes(bytes), group, whole));
         }
     }
 }

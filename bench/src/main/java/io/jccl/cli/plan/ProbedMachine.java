@@ -1,0 +1,213 @@
+package io.jccl.cli.plan;
+
+import io.jccl.bench.probe.ProbeJson;
+import io.jccl.bench.probe.ProbeResult;
+import io.jccl.offload.memplan.Job;
+import io.jccl.offload.timeplan.GpuType;
+import io.jccl.offload.timeplan.Hardware;
+import io.jccl.offload.timeplan.Links;
+import io.jccl.offload.timeplan.Rates;
+import java.io.IOException;
+import java.nio.file.Path;
+import java.util.Comparator;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import java.util.TreeMap;
+import java.util.function.Function;
+import java.util.stream.Stream;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * A machine by what jccl probe measured. Ranks on the host share its cores: each has its part of
+ * what all threads together reach, and nothing runs beside compute.
+ */
+final class ProbedMachine {
+    private static final double TERA = 1e12;
+
+    private final Path file;
+    private final ProbeResult probe;
+    private final Hardware.Given given;
+
+    private ProbedMachine(Path file, ProbeResult probe, Hardware.Given given) {
+        this.file = file;
+        this.probe = probe;
+        this.given = given;
+    }
+
+    static Hardware read(Path file, Hardware.Given given) throws IOException {
+        ProbeResult probe = ProbeJson.read(file);
+        // What JSON leaves out is null whatever the record says.
+        if (Stream.of(
+                        probe.device(),
+                        probe.gpus(),
+                        probe.elementwise(),
+                        probe.allReduce(),
+                        probe.layers(),
+                        probe.roofline())
+                .anyMatch(Objects::isNull)) {
+            throw new IllegalArgumentException(
+                    file
+                            + " is JSON, and has not all of device, gpus, elementwise, all_reduce,"
+                            + " layers and roofline; give what jccl probe -J wrote");
+        }
+        ProbedMachine machine = new ProbedMachine(file, probe, given);
+        return probe.device().kind().equals("cuda") ? machine.cuda() : machine.host();
+    }
+
+    private Hardware host() {
+        if (probe.layers().stream().noneMatch(l -> rate(l) > 0)) {
+            throw lacks("a layer", "layer");
+        }
+        double adam =
+                probe.elementwise().stream()
+                        .filter(e -> e.operation().equals("adam"))
+                        .filter(e -> e.gigabytesPerSecond() != null)
+                        .max(Comparator.comparingLong(ProbeResult.Elementwise::elements))
+                        .map(e -> value(e.gigabytesPerSecond()))
+                        .orElseThrow(() -> lacks("a step of Adam", "elementwise"));
+        double read = given.nvmeReadGbps() > 0 ? given.nvmeReadGbps() : 1;
+        double write = given.nvmeWriteGbps() > 0 ? given.nvmeWriteGbps() : 1;
+        Function<Job, Rates> rates =
+                job -> {
+                    int ranks = job.machine().gpus();
+                    double layer = layer(job.model().hidden()) / ranks;
+                    return new Rates(
+                            layer,
+                            layer,
+                            layer,
+                            Double.POSITIVE_INFINITY,
+                            adam / ranks,
+                            adam / ranks,
+                            adam / ranks,
+                            read / ranks,
+                            write / ranks);
+                };
+        return new Hardware(
+                file.getFileName().toString(),
+                1024,
+                Math.max(1, Runtime.getRuntime().maxMemory()),
+                rates,
+                links("host"),
+                false,
+                List.of(
+                        "ranks are threads that share the CPUs; utilisation is stated against the"
+                                + " probe's layer"));
+    }
+
+    private Hardware cuda() {
+        ProbeResult.Gpu gpu = probe.gpus().get(probe.device().index());
+        GpuType type =
+                GpuType.ofModel(gpu.model())
+                        .orElseThrow(() ->
+                                new IllegalArgumentException(
+                                        file
+                                                + " is of a "
+                                                + gpu.model()
+                                                + ", which is not among the known types"));
+        double memory =
+                probe.roofline().bandwidth().stream()
+                        .filter(b -> b.level().equals("device"))
+                        .mapToDouble(ProbeResult.Roofline.Bandwidth::gigabytesPerSecond)
+                        .findFirst()
+                        .orElseThrow(() -> lacks("memory bandwidth", "memory"));
+        Map<String, Double> best = new TreeMap<>();
+        probe.roofline().compute().forEach(c -> best.put(c.type(), c.teraflops()));
+        int gpus = probe.gpus().size();
+        Function<Job, Rates> rates =
+                job -> {
+                    String name =
+                            switch (job.precision()) {
+                                case FP32 -> "float32";
+                                case FP16 -> "float16";
+                                default -> "bfloat16";
+                            };
+                    Double product = best.get(name);
+                    if (product == null) {
+                        throw lacks("products of " + name, "matmul");
+                    }
+                    return Hardware.measured(type, given, product, memory, job);
+                };
+        return new Hardware(
+                file.getFileName().toString(),
+                gpus,
+                gpu.memoryBytes(),
+                rates,
+                gpus > 1
+                        ? links("nccl")
+                        : (op, on, machines, bytes) -> {
+                            throw lacks("an allReduce", "allreduce");
+                        },
+                true,
+                List.of("not yet compared with a run on a GPU"));
+    }
+
+    /** TFLOP/s of the layer whose width is nearest. */
+    private double layer(int hidden) {
+        return probe.layers().stream()
+                .filter(l -> rate(l) > 0)
+                .min(
+                        Comparator.comparingDouble(
+                                l -> Math.abs(Math.log((double) l.hidden() / hidden))))
+                .map(ProbedMachine::rate)
+                .orElseThrow();
+    }
+
+    /** TFLOP/s of forward and backward pass together. */
+    private static double rate(ProbeResult.Layer l) {
+        var forward = l.forward().timing();
+        var backward = l.backward().timing();
+        return forward == null || backward == null
+                ? 0
+                : 3
+                        * l.forwardFlops()
+                        / (forward.medianSeconds() + backward.medianSeconds())
+                        / TERA;
+    }
+
+    /** Collectives at the bus bandwidth that allReduce had at the nearest size. */
+    private Links links(String engine) {
+        TreeMap<Long, Double> measured = new TreeMap<>();
+        for (ProbeResult.AllReduce a : probe.allReduce()) {
+            if (a.engine().equals(engine) && a.busGigabytesPerSecond() != null) {
+                measured.put(a.bytes(), a.busGigabytesPerSecond());
+            }
+        }
+        return (op, gpus, machines, bytes) -> {
+            if (machines > 1) {
+                throw new IllegalArgumentException(
+                        file
+                                + " is one machine's probe, which knows no network; leave --nodes at 1");
+            }
+            if (measured.isEmpty()) {
+                throw lacks("an allReduce", "allreduce");
+            }
+            return bytes * op.busFactor(gpus.size()) / (nearest(measured, bytes) * 1e9);
+        };
+    }
+
+    private static double nearest(TreeMap<Long, Double> measured, long bytes) {
+        var below = measured.floorEntry(bytes);
+        var above = measured.ceilingEntry(bytes);
+        if (below == null || above == null) {
+            return below == null ? measured.firstEntry().getValue() : below.getValue();
+        }
+        return bytes * (double) bytes < below.getKey() * (double) above.getKey()
+                ? below.getValue()
+                : above.getValue();
+    }
+
+    private static double value(@Nullable Double of) {
+        return of == null ? 0 : of;
+    }
+
+    private IllegalArgumentException lacks(String what, String part) {
+        return new IllegalArgumentException(
+                file
+                        + " has no measured figure for "
+                        + what
+                        + "; run jccl probe with --only "
+                        + part
+                        + " among its parts, and -J");
+    }
+}

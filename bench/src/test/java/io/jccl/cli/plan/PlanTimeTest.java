@@ -1,0 +1,165 @@
+package io.jccl.cli.plan;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import io.jccl.cli.Main;
+import java.io.IOException;
+import java.io.PrintWriter;
+import java.io.StringWriter;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+
+@Timeout(value = 120, unit = TimeUnit.SECONDS, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
+class PlanTimeTest {
+    private final StringWriter out = new StringWriter();
+    private final StringWriter err = new StringWriter();
+
+    @TempDir private Path folder;
+
+    private int execute(String line) {
+        return Main.execute(
+                ("plan " + line).trim().split(" +"), new PrintWriter(out), new PrintWriter(err));
+    }
+
+    private JsonNode json(String line) throws IOException {
+        out.getBuffer().setLength(0);
+        assertEquals(0, execute(line + " --json"), err::toString);
+        return new ObjectMapper().readTree(out.toString());
+    }
+
+    /** All parts of a step are on the page, and add up to it. */
+    @ParameterizedTest
+    @CsvSource({
+        "--model llama3-8b --machine H100x8 --zero 2 --context 8192",
+        "--model llama3-70b --machine H100x8 --nodes 4 --tp 4 --pp 2 --accumulate 8 --zero 1",
+        "--model mixtral-8x7b --machine A100x8 --nodes 4 --ep 8 --zero 3 --context 4096",
+        "--model llama3-8b --machine H200x8 --cp 8 --context 131072",
+        "--model gpt3-13b --machine V100x8 --precision fp16 --zero 3 --offload host --recompute full"
+    })
+    void partsAddUp(String line) throws IOException {
+        JsonNode report = json(line);
+        JsonNode time = report.get("time");
+        double parts =
+                time.get("compute_seconds").asDouble()
+                        + time.get("bubble_seconds").asDouble()
+                        + time.get("update_seconds").asDouble();
+        double hidden = 0;
+        for (JsonNode t : time.get("transfers")) {
+            double exposed = t.get("exposed_seconds").asDouble();
+            assertTrue(exposed <= t.get("seconds").asDouble() * (1 + 1e-9), t::toString);
+            parts += exposed;
+            hidden += t.get("seconds").asDouble() - exposed;
+        }
+        double step = time.get("step_seconds").asDouble();
+        assertEquals(step, parts, 1e-9 * step);
+        assertTrue(hidden > 0 || line.contains("tp 4"), line);
+        double tokens =
+                report.at("/compute/batch").asDouble() * report.at("/model/sequence").asDouble();
+        assertEquals(tokens / step, time.get("tokens_per_second").asDouble(), 1e-6 * tokens / step);
+        assertTrue(time.get("mfu").asDouble() > 0 && time.get("mfu").asDouble() < 0.75, line);
+        assertEquals(0, execute(line));
+        assertTrue(out.toString().contains("tokens/s"), out::toString);
+    }
+
+    /** The machine's memory and number of GPUs are the plan's, unless options say otherwise. */
+    @Test
+    void machineGivesMemory() throws IOException {
+        JsonNode of = json("--model gpt2-1.5b --machine 3090x2").get("machine");
+        assertEquals(2, of.get("gpus").asInt());
+        assertEquals(24L << 30, of.get("device_bytes").asLong());
+        JsonNode half =
+                json("--model gpt2-1.5b --machine A100x8 -g 4 --device-memory 40G").get("machine");
+        assertEquals(4, half.get("gpus").asInt());
+        assertEquals(40L << 30, half.get("device_bytes").asLong());
+    }
+
+    /** nvidia-smi's matrix of a DGX-1 and the name V100x8 are the same links. */
+    @Test
+    void matrix() throws IOException {
+        String common = "--model gpt2-1.5b --precision fp16 --machine ";
+        double file =
+                json(common + Path.of("..", "docs", "examples", "dgx-1.txt"))
+                        .at("/time/step_seconds")
+                        .asDouble();
+        double name = json(common + "V100x8").at("/time/step_seconds").asDouble();
+        assertEquals(name, file, 0.01 * name);
+        assertEquals(0, execute(common + Path.of("..", "docs", "examples", "dgx-1.txt")));
+        assertTrue(out.toString().contains("--gpu-type"), "the guess is noted");
+    }
+
+    @Test
+    void withoutOverlapItIsSlower() throws IOException {
+        String line = "--model llama3-8b --machine A100x8 --zero 3";
+        double with = json(line).at("/time/step_seconds").asDouble();
+        JsonNode without = json(line + " --no-overlap").get("time");
+        assertTrue(without.get("step_seconds").asDouble() > with);
+        assertEquals(0, without.get("communication_hidden_seconds").asDouble(), 1e-12);
+    }
+
+    /** The fastest first; none of the front is both slower and larger than another one. */
+    @Test
+    void search() throws IOException {
+        Path page = folder.resolve("speed.html");
+        String line = "--model llama3-8b --machine A100x8 --search --html " + page;
+        JsonNode ranking = json(line).get("ranking");
+        double last = 0;
+        int front = 0;
+        for (JsonNode one : ranking) {
+            double seconds = one.at("/time/step_seconds").asDouble();
+            assertTrue(seconds >= last);
+            last = seconds;
+            boolean beaten = false;
+            for (JsonNode other : ranking) {
+                beaten |=
+                        other.at("/time/step_seconds").asDouble() < seconds
+                                && other.get("device_bytes").asLong()
+                                        < one.get("device_bytes").asLong();
+            }
+            boolean pareto = one.get("pareto").asBoolean();
+            front += pareto ? 1 : 0;
+            assertFalse(beaten && pareto, one::toString);
+        }
+        assertTrue(front > 1 && front < ranking.size(), front + " of " + ranking.size());
+        String html = Files.readString(page);
+        // A point for each combination, and the front's again on its line.
+        int circles = html.split("<circle ", -1).length - 1;
+        assertEquals(ranking.size() + Math.min(front, 60), circles, 1 + front);
+        assertTrue(circles >= ranking.size());
+        assertTrue(html.contains("Pareto front"));
+    }
+
+    @ParameterizedTest
+    @CsvSource(
+            delimiter = '|',
+            value = {
+                "--model llama3-8b --machine H100x8 -g 16|H100x8 has 8 GPUs, and 16",
+                "--model llama3-8b --machine X100x8|GPU type 'X100' is unknown, expected one of",
+                "--model llama3-8b --machine nowhere.txt|neither a file nor GPUs such as H100x8",
+                "--model llama3-8b --machine V100x8|V100 has no bf16 in hardware; give --precision",
+                "--model llama3-8b --machine 3090x2 --nodes 2 --zero 3|has no NIC",
+                "--model llama3-8b --nic-gbit 100|add --machine",
+                "--model llama3-8b --machine H100x8 --html x.html|add --search and --machine",
+                "--machine H100x8 --search|no model is given"
+            })
+    void wrongInput(String line, String message) {
+        assertEquals(2, execute(line));
+        assertTrue(err.toString().contains(message), err::toString);
+    }
+
+    @Test
+    void probeWithoutFigures() throws IOException {
+        Path file = Files.writeString(folder.resolve("probe.json"), "{\"schema\": 1}");
+        assertEquals(2, execute("--model gpt2-124m --machine " + file));
+        assertTrue(err.toString().contains("probe.json"), err::toString);
+    }
+}

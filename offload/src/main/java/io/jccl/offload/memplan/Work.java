@@ -1,0 +1,62 @@
+package io.jccl.offload.memplan;
+
+/**
+ * What the fullest rank computes and touches: its layers, and the output matrix, which in a
+ * pipeline is the last stage's.
+ *
+ * @param layers layers of a rank
+ * @param products operations of a forward pass of one micro-batch in its layers' matrices
+ * @param last part of {@code products} in each layer's last matrix, the MLP's output
+ * @param attention the same in attention, scores that the causal mask hides included
+ * @param output the same in the output matrix
+ * @param touched bytes that the parts between the matrices write in that pass: all that a backward
+ *     pass without recomputation would keep
+ * @param logits bytes of the logits in float32
+ * @param weights bytes of the rank's parameters in the type that products use
+ * @param parameters the rank's parameters
+ * @param updated parameters that the rank's optimizer updates
+ */
+public record Work(
+        int layers,
+        double products,
+        double last,
+        double attention,
+        double output,
+        double touched,
+        double logits,
+        double weights,
+        double parameters,
+        double updated) {
+    static Work of(Job job, Techniques t) {
+        Model model = job.model();
+        Needs needs = Needs.of(job, t);
+        int layers = needs.layers();
+        double samples = job.batch().micro();
+        Compute forward = Compute.of(model, job.batch().micro(), Recomputation.NONE);
+        double h = model.hidden();
+        double tokens = samples * model.sequence() / t.split().context();
+        double output = 2 * tokens * h * model.vocabulary() / t.tensor();
+        Attention a = model.attention();
+        double share = (double) layers / model.layers() / t.tensor() / t.split().context();
+        double scores =
+                2 * samples * model.sequence() * model.sequence() * (a.queries() + a.output());
+        double attention = scores * model.layers() * share;
+        double all = forward.withoutRecomputation() / 3;
+        double outputOfAll = 2 * samples * model.sequence() * h * model.vocabulary();
+        Activations kept = Activations.of(job, t);
+        Experts experts = model.experts();
+        double inMlp = experts == null ? model.mlp().matrices(h) : experts.matrices(h);
+        double last = 2 * tokens * inMlp / (model.mlp().gated() ? 3 : 2) * layers / t.tensor();
+        return new Work(
+                layers,
+                (all - outputOfAll) * share - attention,
+                last,
+                attention,
+                output,
+                (kept.linear() + kept.attention()) * layers,
+                4 * tokens * model.vocabulary() / t.tensor(),
+                job.precision().parameter() * needs.parameters(),
+                needs.parameters(),
+                needs.held1());
+    }
+}

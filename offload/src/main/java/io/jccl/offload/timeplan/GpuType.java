@@ -1,0 +1,158 @@
+package io.jccl.offload.timeplan;
+
+import io.jccl.offload.memplan.Precision;
+import io.jccl.topology.Gpu;
+import java.util.Comparator;
+import java.util.List;
+import java.util.Locale;
+import java.util.Optional;
+
+/**
+ * What a GPU's data sheet says. The shipped ones are in the resource {@code gpus.tsv} of this
+ * package, each with its source.
+ *
+ * @param name short name, such as {@code H100}
+ * @param model as the topology's readers know it
+ * @param fp16 dense TFLOP/s in float16
+ * @param bf16 in bfloat16; 0 if the hardware lacks it
+ * @param tf32 of float32 matrices rounded to TF32; 0 if the hardware lacks it
+ * @param fp32 in float32
+ * @param bytes of memory
+ * @param memoryGbps GB/s of that memory
+ * @param pcieGbps GB/s to and from the host, one way
+ * @param link code between two of them, as {@code nvidia-smi topo -m} prints it
+ * @param nicGbit Gbit/s of NIC for each GPU in the usual machine; 0 if there is none
+ */
+public record GpuType(
+        String name,
+        String model,
+        double fp16,
+        double bf16,
+        double tf32,
+        double fp32,
+        long bytes,
+        double memoryGbps,
+        double pcieGbps,
+        String link,
+        double nicGbit) {
+    /** The shipped ones. */
+    public static final List<GpuType> ALL =
+            Resource.lines("gpus.tsv").stream().skip(1).map(GpuType::parse).toList();
+
+    private static GpuType parse(String line) {
+        String[] c = line.split("\t", -1);
+        return new GpuType(
+                c[0],
+                c[1],
+                Double.parseDouble(c[2]),
+                Double.parseDouble(c[3]),
+                Double.parseDouble(c[4]),
+                Double.parseDouble(c[5]),
+                Long.parseLong(c[6]) << 30,
+                Double.parseDouble(c[7]),
+                Double.parseDouble(c[8]),
+                c[9],
+                Double.parseDouble(c[10]));
+    }
+
+    /**
+     * Finds a type by its short name.
+     *
+     * @param name such as {@code h100}
+     * @return the type
+     * @throws IllegalArgumentException if there is none; the message lists them
+     */
+    public static GpuType of(String name) {
+        return find(name)
+                .orElseThrow(() ->
+                        new IllegalArgumentException(
+                                "GPU type '" + name + "' is unknown, expected one of " + names()));
+    }
+
+    static Optional<GpuType> find(String name) {
+        return ALL.stream().filter(g -> g.name.equalsIgnoreCase(name)).findFirst();
+    }
+
+    /**
+     * The type of a topology's GPU: by its model, or else the usual one of its compute capability.
+     *
+     * @param gpu the GPU
+     * @return the type
+     * @throws IllegalArgumentException if neither is known; the message names the option
+     */
+    public static GpuType of(Gpu gpu) {
+        String model = gpu.model();
+        Optional<GpuType> named = model == null ? Optional.empty() : ofModel(model);
+        if (named.isPresent()) {
+            return named.get();
+        }
+        String usual =
+                switch (gpu.sm()) {
+                    case 70 -> "V100";
+                    case 80 -> "A100";
+                    case 86 -> "3090";
+                    case 89 -> "4090";
+                    case 90 -> "H100";
+                    case 100 -> "B200";
+                    default ->
+                            throw new IllegalArgumentException(
+                                    "the type of "
+                                            + gpu.name()
+                                            + (model == null ? "" : ", " + model + ",")
+                                            + " is not known; give --gpu-type, one of "
+                                            + names());
+                };
+        return of(usual);
+    }
+
+    /**
+     * The type of a GPU that its driver names: the longest name that fits, H100-PCIe before H100.
+     *
+     * @param model such as {@code NVIDIA H100 80GB HBM3}
+     * @return the type, if it is known
+     */
+    public static Optional<GpuType> ofModel(String model) {
+        String plain = plain(model);
+        return ALL.stream()
+                .filter(g -> plain.contains(plain(g.name)))
+                .max(Comparator.comparingInt(g -> g.name.length()));
+    }
+
+    /** Compute capability times ten, as far as the constants depend on it. */
+    int sm() {
+        return model.startsWith("B200")
+                ? 100
+                : model.startsWith("H") || model.startsWith("GH")
+                        ? 90
+                        : model.startsWith("V100") ? 70 : 80;
+    }
+
+    private static String names() {
+        return String.join(", ", ALL.stream().map(GpuType::name).toList());
+    }
+
+    private static String plain(String text) {
+        return text.toUpperCase(Locale.ROOT).replaceAll("[^A-Z0-9]", "");
+    }
+
+    /**
+     * Dense operations a second.
+     *
+     * @param precision number formats
+     * @return TFLOP/s of products
+     * @throws IllegalArgumentException if the hardware lacks the type
+     */
+    public double teraflops(Precision precision) {
+        double rate =
+                switch (precision) {
+                    case FP32 -> fp32;
+                    case FP16 -> fp16;
+                    case BF16, BF16_STATES, BF16_PURE -> bf16;
+                };
+        if (rate == 0) {
+            throw new IllegalArgumentException(
+                    name + " has no " + precision + " in hardware; give --precision fp16 or fp32");
+        }
+        return rate;
+    }
+}

@@ -1,0 +1,211 @@
+package io.jccl.offload.timeplan;
+
+import io.jccl.offload.memplan.Job;
+import io.jccl.topology.Source;
+import io.jccl.topology.Topology;
+import io.jccl.topology.read.ReadOptions;
+import io.jccl.topology.read.TopologyReader;
+import java.util.List;
+import java.util.function.Function;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+
+/**
+ * A machine to predict times on. Immutable, and safe for use by many threads.
+ *
+ * @param name for display
+ * @param gpus how many
+ * @param bytes memory of each
+ * @param rates what a rank of a job reaches
+ * @param links its links
+ * @param overlaps whether transfers can run behind compute
+ * @param notes what was assumed; for display
+ */
+public record Hardware(
+        String name,
+        int gpus,
+        long bytes,
+        Function<Job, Rates> rates,
+        Links links,
+        boolean overlaps,
+        List<String> notes) {
+    private static final Pattern NAMED = Pattern.compile("(.+?)[xX](\\d{1,3})");
+
+    /** Links of a DGX-1: pairs of a cube mesh of eight V100. */
+    private static final String[] CUBE = {
+        "X NV1 NV1 NV2 NV2 SYS SYS SYS",
+        "NV1 X NV2 NV1 SYS NV2 SYS SYS",
+        "NV1 NV2 X NV2 SYS SYS NV1 SYS",
+        "NV2 NV1 NV2 X SYS SYS SYS NV1",
+        "NV2 SYS SYS SYS X NV1 NV1 NV2",
+        "SYS NV2 SYS SYS NV1 X NV2 NV1",
+        "SYS SYS NV1 SYS NV1 NV2 X NV2",
+        "SYS SYS SYS NV1 NV2 NV1 NV2 X"
+    };
+
+    /**
+     * What the options may change of a machine; 0 for the shipped figure.
+     *
+     * @param nicGbit Gbit/s of NIC for each GPU
+     * @param hostGbps GB/s of host memory that the optimizer reaches
+     * @param nvmeReadGbps GB/s that all drives of a machine read
+     * @param nvmeWriteGbps the same, writing
+     */
+    public record Given(
+            double nicGbit, double hostGbps, double nvmeReadGbps, double nvmeWriteGbps) {
+        /** Nothing. */
+        public static final Given NONE = new Given(0, 0, 0, 0);
+    }
+
+    /** Copies the notes. */
+    public Hardware {
+        notes = List.copyOf(notes);
+    }
+
+    /**
+     * The message for a machine with too few GPUs.
+     *
+     * @param asked how many are asked for
+     * @return what is there, and what to do
+     */
+    public String tooFew(int asked) {
+        return name
+                + " has "
+                + gpus
+                + " GPUs, and "
+                + asked
+                + " per machine are asked for; give --gpus "
+                + gpus
+                + " or fewer, and more machines with --nodes";
+    }
+
+    /**
+     * A machine by type and number of its GPUs.
+     *
+     * @param name such as {@code H100x8}
+     * @param given what to change of the shipped figures
+     * @return the machine
+     * @throws IllegalArgumentException if the name is not of that form or the type is unknown
+     */
+    public static Hardware named(String name, Given given) {
+        Matcher m = NAMED.matcher(name);
+        if (!m.matches() || Integer.parseInt(m.group(2)) < 1) {
+            throw new IllegalArgumentException(
+                    "machine '"
+                            + name
+                            + "' is neither a file nor GPUs such as H100x8; give nvidia-smi topo -m's"
+                            + " output, an NCCL topology XML, the JSON of jccl probe, or a GPU type"
+                            + " and a number of "
+                            + String.join(", ", GpuType.ALL.stream().map(GpuType::name).toList()));
+        }
+        GpuType type = GpuType.of(m.group(1));
+        int gpus = Integer.parseInt(m.group(2));
+        double nic = given.nicGbit() > 0 ? given.nicGbit() : type.nicGbit();
+        ReadOptions options =
+                ReadOptions.DEFAULT.withName(name).withGpuModel(type.model()).withNicGbps(nic / 8);
+        Topology machine = TopologyReader.topology(matrix(type, gpus, nic > 0), options);
+        return of(name, machine, type, given);
+    }
+
+    /**
+     * A machine by its topology.
+     *
+     * @param name for display
+     * @param machine its links
+     * @param type its GPUs
+     * @param given what to change of the shipped figures
+     * @return the machine
+     */
+    public static Hardware of(String name, Topology machine, GpuType type, Given given) {
+        Constants c = Constants.SHIPPED;
+        int gpus = machine.gpus().size();
+        int sm = machine.gpus().getFirst().sm();
+        double host = given.hostGbps() > 0 ? given.hostGbps() : c.get("host.gbps");
+        double read = given.nvmeReadGbps() > 0 ? given.nvmeReadGbps() : c.get("nvme.read.gbps");
+        double write = given.nvmeWriteGbps() > 0 ? given.nvmeWriteGbps() : c.get("nvme.write.gbps");
+        Function<Job, Rates> rates =
+                job -> {
+                    double peak = type.teraflops(job.precision());
+                    int used = job.machine().gpus();
+                    return new Rates(
+                            peak,
+                            peak * c.get("products", sm),
+                            peak * c.get("flash", sm),
+                            type.memoryGbps() * c.get("memory"),
+                            type.memoryGbps() * c.get("memory"),
+                            type.pcieGbps(),
+                            host / used,
+                            read / used,
+                            write / used);
+                };
+        List<String> notes =
+                machine.gpus().getFirst().smSource() == Source.DEFAULT
+                        ? List.of(
+                                "the GPUs are taken to be "
+                                        + type.name()
+                                        + ", a guess by their links; name them with --gpu-type")
+                        : List.of();
+        return new Hardware(
+                name, gpus, type.bytes(), rates, new PlannedLinks(machine), true, notes);
+    }
+
+    /**
+     * What a rank reaches on a GPU that was measured.
+     *
+     * @param type its type
+     * @param given what to change of the shipped figures
+     * @param product TFLOP/s of the best product, measured by itself
+     * @param memory GB/s of its memory, measured
+     * @param job the job
+     * @return the rates: measured ones, reduced as training reduces those of the data sheet
+     */
+    public static Rates measured(
+            GpuType type, Given given, double product, double memory, Job job) {
+        Constants c = Constants.SHIPPED;
+        int used = job.machine().gpus();
+        double best = c.get("best", type.sm());
+        double host = given.hostGbps() > 0 ? given.hostGbps() : c.get("host.gbps");
+        double read = given.nvmeReadGbps() > 0 ? given.nvmeReadGbps() : c.get("nvme.read.gbps");
+        double write = given.nvmeWriteGbps() > 0 ? given.nvmeWriteGbps() : c.get("nvme.write.gbps");
+        return new Rates(
+                type.teraflops(job.precision()),
+                product * c.get("products", type.sm()) / best,
+                product * c.get("flash", type.sm()) / best,
+                memory,
+                memory,
+                type.pcieGbps(),
+                host / used,
+                read / used,
+                write / used);
+    }
+
+    /** As {@code nvidia-smi topo -m} would print it: a NIC beside each GPU, if there are any. */
+    private static String matrix(GpuType type, int gpus, boolean nics) {
+        boolean cube = gpus <= 8 && type.model().equals("V100");
+        StringBuilder text = new StringBuilder();
+        int all = nics ? 2 * gpus : gpus;
+        for (int i = 0; i < all; i++) {
+            text.append('\t').append(label(i, gpus));
+        }
+        text.append('\n');
+        for (int i = 0; i < all; i++) {
+            text.append(label(i, gpus));
+            for (int j = 0; j < all; j++) {
+                text.append('\t');
+                if (i == j) {
+                    text.append(" X ");
+                } else if (i < gpus && j < gpus) {
+                    text.append(cube ? CUBE[i].split(" ")[j] : type.link());
+                } else {
+                    text.append(i % gpus == j % gpus ? "PIX" : "SYS");
+                }
+            }
+            text.append('\n');
+        }
+        return text.toString();
+    }
+
+    private static String label(int i, int gpus) {
+        return i < gpus ? "GPU" + i : "NIC" + (i - gpus);
+    }
+}

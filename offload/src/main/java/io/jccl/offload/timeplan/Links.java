@@ -1,0 +1,18 @@
+package io.jccl.offload.timeplan;
+
+import io.jccl.topology.Operation;
+import java.util.List;
+
+/** How long collectives take. */
+public interface Links {
+    /**
+     * The time of one operation.
+     *
+     * @param op the operation
+     * @param gpus the members on the first machine: indices of its GPUs
+     * @param machines machines that have as many members each
+     * @param bytes size as nccl-tests states it: of all ranks' parts together
+     * @return seconds
+     */
+    double seconds(Operation op, List<Integer> gpus, int machines, long bytes);
+}

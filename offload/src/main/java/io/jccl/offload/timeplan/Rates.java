@@ -1,0 +1,27 @@
+package io.jccl.offload.timeplan;
+
+/**
+ * What one rank's device and its share of the machine reach in training, not what a data sheet
+ * says.
+ *
+ * @param peak TFLOP/s that utilisation is stated against
+ * @param products TFLOP/s of matrix products
+ * @param attention TFLOP/s of flash attention, hidden scores counted; 0 if it computes as products
+ * @param elementwise GB/s in the parts between the matrices; infinite if the rate of products has
+ *     them
+ * @param memory GB/s of device memory in the optimizer
+ * @param pcie GB/s between device and host, one way
+ * @param host GB/s of host memory that a rank's optimizer on the CPU reaches
+ * @param nvmeRead GB/s of drives for a rank
+ * @param nvmeWrite the same, writing
+ */
+public record Rates(
+        double peak,
+        double products,
+        double attention,
+        double elementwise,
+        double memory,
+        double pcie,
+        double host,
+        double nvmeRead,
+        double nvmeWrite) {}
