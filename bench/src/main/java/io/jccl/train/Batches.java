@@ -10,8 +10,8 @@ import io.jccl.device.Stream;
  * The samples of each step: sequences at positions of the text that depend only on seed, step and
  * sample number, split into micro-batches independently of the number of ranks.
  *
- * <p>A step's characters are on the device from its beginning to its end, when the caller has waited
- * for the device.
+ * <p>A step's characters are on the device from its beginning to its end, when the caller has
+ * waited for the device.
  */
 final class Batches {
     private final Corpus corpus;

@@ -95,7 +95,8 @@ public final class GptTrainer implements AutoCloseable {
             long rows = (long) settings.sequences() * settings.shape().context();
             operations =
                     owned.add(
-                            Operations.of(device, part.last() ? techniques.accumulate() * rows : 0));
+                            Operations.of(
+                                    device, part.last() ? techniques.accumulate() * rows : 0));
             store = owned.add(store(mesh.group(List.of(DATA, EXPERT)), part.layers(), "", 1));
             experts =
                     settings.shape().experts() == 0

@@ -131,8 +131,7 @@ final class Stage implements PipelineStage {
         normed = owned.floats(device, last ? all : 0);
         normedGradient = owned.floats(device, last ? all : 0);
         long from = (long) shareFrom * work.hidden;
-        rowsShare =
-                rows.slice(options.shared() ? from : 0, options.shared() && ends ? share : 0);
+        rowsShare = rows.slice(options.shared() ? from : 0, options.shared() && ends ? share : 0);
         normedGradientShare = normedGradient.slice(last ? from : 0, last ? share : 0);
         int kept = last ? operations.kept() : 0;
         ofNorm = owned.floats(device, (long) work.rows * kept);

@@ -51,15 +51,7 @@ class GptGradientTest {
             Matmul matmul = owned.add(Matmul.of(device, 1));
             Batches batches =
                     new Batches(
-                            corpus,
-                            3,
-                            SEQUENCES,
-                            SEQUENCES,
-                            1,
-                            0,
-                            shape.context(),
-                            device,
-                            owned);
+                            corpus, 3, SEQUENCES, SEQUENCES, 1, 0, shape.context(), device, owned);
             batches.step(0);
             Stage stage =
                     new Stage(
@@ -67,13 +59,7 @@ class GptGradientTest {
                             store,
                             ofExperts,
                             operations,
-                            new Products(
-                                    matmul,
-                                    device.defaultStream(),
-                                    comm,
-                                    rows,
-                                    false,
-                                    owned),
+                            new Products(matmul, device.defaultStream(), comm, rows, false, owned),
                             comm,
                             comm,
                             batches,

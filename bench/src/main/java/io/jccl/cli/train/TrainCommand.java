@@ -107,7 +107,7 @@ public final class TrainCommand implements Callable<Integer> {
 
     @Option(
             names = "--engine",
-            paramLabel = "<host|mpi|nccl>",
+            paramLabel = "<host|nccl|mpi>",
             converter = Engine.Converter.class,
             description =
                     "What carries the data; mpi under mpirun (default: host, or JCCL_ENGINE; nccl with"
@@ -385,7 +385,11 @@ public final class TrainCommand implements Callable<Integer> {
 
     private TrainResult train(
             Engine chosen,
-            RunSettings s, Corpus corpus, boolean prints, PrintWriter out, Progress progress)
+            RunSettings s,
+            Corpus corpus,
+            boolean prints,
+            PrintWriter out,
+            Progress progress)
             throws IOException {
         int size = s.techniques().ranks();
         AtomicReference<TrainResult> result = new AtomicReference<>();

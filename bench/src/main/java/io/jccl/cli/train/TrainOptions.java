@@ -341,7 +341,8 @@ final class TrainOptions {
                         + ", but experts run on the CPU alone; use --device host, or leave out"
                         + " --experts");
         require(
-                t.compress() instanceof Compression.None || t.compress() instanceof Compression.Cast,
+                t.compress() instanceof Compression.None
+                        || t.compress() instanceof Compression.Cast,
                 "--compress is "
                         + t.compressLabel()
                         + ", which runs on the CPU alone; with --device cuda expected bf16 or fp16,"

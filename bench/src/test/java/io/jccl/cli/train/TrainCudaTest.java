@@ -117,8 +117,7 @@ class TrainCudaTest {
                 "--tp 2 --pp 2 --accumulate 2 --bf16"
             })
     void lossesAreThoseOfTheCpu(String techniques) throws Exception {
-        List<Double> expected =
-                techniques.contains("--optimizer") ? losses(techniques) : onCpu();
+        List<Double> expected = techniques.contains("--optimizer") ? losses(techniques) : onCpu();
         double difference = difference(expected, losses("--device cuda " + techniques));
         boolean narrow = techniques.contains("bf16");
         assertTrue(
@@ -151,9 +150,7 @@ class TrainCudaTest {
     void ranksMayBeProcesses() throws Exception {
         Path json = output.resolve("processes.json");
         Result r =
-                jccl(
-                        Map.of(),
-                        "run -n 2 -- " + MODEL + STEPS + " --device cuda --dp 2 -J " + json);
+                jccl(Map.of(), "run -n 2 -- " + MODEL + STEPS + " --device cuda --dp 2 -J " + json);
         assertEquals(0, r.status(), r::toString);
         assertTrue(difference(onCpu(), read(json)) <= TOLERANCE);
     }
@@ -178,8 +175,7 @@ class TrainCudaTest {
                                 Map.of(),
                                 Stream.concat(
                                                 Stream.of((MODEL + "2 --device cuda").split(" +")),
-                                                Stream.of(
-                                                        "--compare", "single", "-J", "" + json))
+                                                Stream.of("--compare", "single", "-J", "" + json))
                                         .toArray(String[]::new));
         assertEquals(0, r.status(), r::toString);
         JsonNode runs = new ObjectMapper().readTree(json.toFile()).at("/jccl_train/runs");

@@ -354,12 +354,12 @@ class ZeroDeviceTest {
      * kept: the step must not be repeated, since its gradients would be applied twice.
      */
     @ParameterizedTest
-    @CsvSource({"0, 1", "0, 2", "3, 2"})
+    @CsvSource({"0, 1", "3, 1", "0, 2", "3, 2"})
     void withoutACopyAFailedUpdateIsNotRepeated(int stage, int ranks) throws Exception {
         ZeroOptions o = ZeroOptions.stage(stage).withTiers(Tier.DEVICE, Tier.PINNED, Tier.PINNED);
         float[] expected = ZeroCudaTest.train(ranks, false, false, null, o);
         AtomicInteger refused = new AtomicInteger();
-        for (int which = 1; which <= 6; which++) {
+        for (int which = 1; which <= 16; which++) {
             String rule = "cudaMemcpyAsync:" + which + ":error=1";
             ZeroCudaTest.onRanks(
                     ranks,
