@@ -1,7 +1,6 @@
 package io.jccl.train;
 
 import io.jccl.device.Buffer;
-import java.lang.foreign.MemorySegment;
 
 /**
  * A transformer block: attention, then a feed-forward part or experts, each with a norm before it
@@ -9,33 +8,19 @@ import java.lang.foreign.MemorySegment;
  */
 final class Block {
     /** The memory of one micro-batch's tensors. */
-    private record Slot(
-            MemorySegment x,
-            MemorySegment y,
-            MemorySegment normed,
-            MemorySegment qkv,
-            MemorySegment attended,
-            MemorySegment logSums,
-            MemorySegment middle,
-            MemorySegment middleNormed) {}
+    private record Slot(Buffer x, Buffer y, Workspace.Kept kept) {}
 
     private final Workspace work;
-    private final int sequences;
+    private final Operations operations;
     private final Product[] qkv;
     private final Product[] out;
     private final FeedForward inner;
     private final Slot[] slots;
-    private final MemorySegment gradient;
-    private final MemorySegment normedGradient;
-    private final MemorySegment branch;
-    private final MemorySegment attendedGradient;
-    private final MemorySegment qkvGradient;
 
     /**
      * Creates a block.
      *
      * @param work shared memory
-     * @param sequences of a micro-batch
      * @param x the block's input, one per slot; kept
      * @param y its output, one per slot
      * @param kept other kept tensors, one per slot
@@ -45,7 +30,6 @@ final class Block {
      */
     Block(
             Workspace work,
-            int sequences,
             Buffer[] x,
             Buffer[] y,
             Workspace.Kept[] kept,
@@ -53,35 +37,21 @@ final class Block {
             Product[] out,
             FeedForward inner) {
         this.work = work;
-        this.sequences = sequences;
+        this.operations = work.operations;
         this.qkv = qkv;
         this.out = out;
         this.inner = inner;
         slots = new Slot[x.length];
         for (int i = 0; i < x.length; i++) {
-            slots[i] =
-                    new Slot(
-                            x[i].asSegment(),
-                            y[i].asSegment(),
-                            kept[i].normed.asSegment(),
-                            kept[i].qkv.asSegment(),
-                            kept[i].attended.asSegment(),
-                            kept[i].logSums.asSegment(),
-                            kept[i].middle.asSegment(),
-                            kept[i].middleNormed.asSegment());
+            slots[i] = new Slot(x[i], y[i], kept[i]);
         }
-        gradient = work.gradient.asSegment();
-        normedGradient = work.normedGradient.asSegment();
-        branch = work.branch.asSegment();
-        attendedGradient = work.attendedGradient.asSegment();
-        qkvGradient = work.qkvGradient.asSegment();
     }
 
     void forward(int slot) {
         attend(slot);
         inner.forward(slot);
         Slot s = slots[slot];
-        Functions.sum(s.middle, branch, s.y, work.gradient.count());
+        operations.add(s.kept.middle, work.branch, s.y);
     }
 
     /** Recomputes everything but the input, which was kept. */
@@ -93,23 +63,26 @@ final class Block {
     /** Attention: from the block's input to the input of the feed-forward part. */
     private void attend(int slot) {
         Slot s = slots[slot];
-        Functions.norm(s.x, s.normed, work.shareRows, work.hidden);
+        Workspace.Kept k = s.kept;
+        operations.norm(s.x, work.hidden, k.normed, k.ofNorm);
         qkv[slot].forward();
-        work.attention.forward(s.qkv, s.attended, s.logSums, sequences);
+        work.attention.forward(k.qkv, k.attended, k.logSums);
         out[slot].forward();
-        Functions.sum(s.x, branch, s.middle, work.gradient.count());
-        Functions.norm(s.middle, s.middleNormed, work.shareRows, work.hidden);
+        operations.add(s.x, work.branch, k.middle);
+        operations.norm(k.middle, work.hidden, k.middleNormed, k.ofMiddleNorm);
     }
 
     /** From the gradient of the output to that of the input, both in {@link Workspace#gradient}. */
     void backward(int slot) {
         Slot s = slots[slot];
+        Workspace.Kept k = s.kept;
         inner.backward(slot);
-        Functions.normBackward(s.middle, normedGradient, gradient, work.shareRows, work.hidden);
+        operations.normBackward(
+                k.middle, work.hidden, k.ofMiddleNorm, work.normedGradient, work.gradient);
         out[slot].backward();
         work.attention.backward(
-                s.qkv, s.attended, s.logSums, attendedGradient, qkvGradient, sequences);
+                k.qkv, k.attended, k.logSums, work.attendedGradient, work.qkvGradient);
         qkv[slot].backward();
-        Functions.normBackward(s.x, normedGradient, gradient, work.shareRows, work.hidden);
+        operations.normBackward(s.x, work.hidden, k.ofNorm, work.normedGradient, work.gradient);
     }
 }

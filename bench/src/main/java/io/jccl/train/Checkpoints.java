@@ -11,6 +11,7 @@ import io.jccl.device.DataType;
 import io.jccl.error.JcclException;
 import io.jccl.internal.AtomicFile;
 import java.io.IOException;
+import java.lang.foreign.MemorySegment;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.AccessDeniedException;
@@ -114,11 +115,11 @@ final class Checkpoints {
             // Left by an interrupted or diverged run: a mixture would look complete.
             remove(target);
         }
-        world.barrier(world.device().defaultStream());
+        meet(world);
         Files.createDirectories(target);
         work.in(target);
         // A rank that cannot write does not get here, and the others notice.
-        world.barrier(world.device().defaultStream());
+        meet(world);
         if (world.rank() == 0) {
             ObjectNode latest = description.deepCopy();
             latest.put("step", step);
@@ -128,6 +129,12 @@ final class Checkpoints {
             write(folder.resolve(LATEST), text);
             removeOld(step);
         }
+    }
+
+    /** Waits for all ranks. */
+    private static void meet(Communicator world) {
+        world.barrier(world.device().defaultStream());
+        world.device().defaultStream().synchronize();
     }
 
     private static void write(Path file, String text) throws IOException {
@@ -278,13 +285,17 @@ final class Checkpoints {
         }
         try (Buffer all = world.device().allocate(DataType.UINT8, (long) world.size() * SLOT)) {
             byte[] said = text.getBytes(StandardCharsets.UTF_8);
-            ByteBuffer slots = all.asSegment().asByteBuffer();
+            MemorySegment memory = MemorySegment.ofArray(new byte[Math.toIntExact(all.count())]);
+            ByteBuffer slots = memory.asByteBuffer();
             slots.position(world.rank() * SLOT)
                     .putInt(step)
                     .putInt(failed)
                     .putInt(Math.min(said.length, TEXT))
                     .put(said, 0, Math.min(said.length, TEXT));
+            all.copyFrom(memory);
             world.allGather(all, world.device().defaultStream());
+            // Behind the collective, on the same stream.
+            all.copyTo(memory);
             int worst = 0;
             for (int r = 0; r < world.size(); r++) {
                 slots.position(r * SLOT);

@@ -1,42 +1,33 @@
 package io.jccl.train;
 
 import io.jccl.device.Buffer;
-import java.lang.foreign.MemorySegment;
 
 /** Feed-forward part: two matrices with a squared ReLU between them. */
 final class Dense implements FeedForward {
+    private final Workspace work;
     private final Product[] up;
     private final Product[] down;
-    private final MemorySegment[] raised;
-    private final MemorySegment squared;
-    private final MemorySegment gradient;
-    private final long count;
+    private final Buffer[] raised;
 
     /**
      * Creates the part.
      *
+     * @param work shared memory
      * @param up first product, one per slot
      * @param down second product, one per slot
      * @param raised output of the first, one per slot
-     * @param squared input of the second
-     * @param gradient gradient of either
      */
-    Dense(Product[] up, Product[] down, Buffer[] raised, Buffer squared, Buffer gradient) {
+    Dense(Workspace work, Product[] up, Product[] down, Buffer[] raised) {
+        this.work = work;
         this.up = up;
         this.down = down;
-        this.raised = new MemorySegment[raised.length];
-        for (int i = 0; i < raised.length; i++) {
-            this.raised[i] = raised[i].asSegment();
-        }
-        this.squared = squared.asSegment();
-        this.gradient = gradient.asSegment();
-        this.count = squared.count();
+        this.raised = raised;
     }
 
     @Override
     public void forward(int slot) {
         up[slot].forward();
-        Functions.reluSquared(raised[slot], squared, count);
+        work.operations.reluSquared(raised[slot], work.squared);
         down[slot].forward();
     }
 
@@ -47,9 +38,9 @@ final class Dense implements FeedForward {
 
     @Override
     public void backward(int slot) {
-        Functions.reluSquared(raised[slot], squared, count);
+        work.operations.reluSquared(raised[slot], work.squared);
         down[slot].backward();
-        Functions.reluSquaredBackward(raised[slot], gradient, count);
+        work.operations.reluSquaredBackward(raised[slot], work.wideGradient);
         up[slot].backward();
     }
 }

@@ -10,7 +10,6 @@ import io.jccl.parallel.ExpertOptions;
 import io.jccl.parallel.ExpertStatistics;
 import io.jccl.parallel.RouterOptions;
 import io.jccl.train.GptShape.Weight;
-import java.lang.foreign.MemorySegment;
 import java.util.List;
 
 /**
@@ -56,7 +55,7 @@ final class Experts implements FeedForward {
         final Buffer routed;
 
         /** This rank's rows of {@link #routed}. */
-        final MemorySegment routedShare;
+        final Buffer routedShare;
 
         Room(Workspace work, Part part, Communicator experts, Communicator tensor, Owned owned) {
             GptShape shape = part.shape();
@@ -72,7 +71,7 @@ final class Experts implements FeedForward {
             sums = shared ? owned.floats(device, all) : work.branch;
             routed = shared ? owned.floats(device, all) : work.normedGradient;
             long share = (long) work.shareRows * work.hidden;
-            routedShare = routed.slice(shared ? tensor.rank() * share : 0, share).asSegment();
+            routedShare = routed.slice(shared ? tensor.rank() * share : 0, share);
             router =
                     new RouterOptions(
                             shape.experts(),
@@ -94,7 +93,7 @@ final class Experts implements FeedForward {
         final ExpertDispatch dispatch;
         final Buffer tokens;
         final Buffer logits;
-        final MemorySegment raised;
+        final Buffer raised;
         final Product router;
         final Product[] up;
         final Product[] down;
@@ -110,7 +109,7 @@ final class Experts implements FeedForward {
             this.dispatch = dispatch;
             this.tokens = tokens;
             this.logits = logits;
-            this.raised = raised.asSegment();
+            this.raised = raised;
             this.router = router;
             this.up = up;
             this.down = down;
@@ -118,11 +117,6 @@ final class Experts implements FeedForward {
     }
 
     private final Room room;
-    private final MemorySegment squared;
-    private final MemorySegment gradient;
-    private final MemorySegment normedGradient;
-    private final MemorySegment branch;
-    private final long wide;
 
     /**
      * Creates a block's experts.
@@ -154,11 +148,6 @@ final class Experts implements FeedForward {
         this.room = room;
         // Each tensor rank contributes a part.
         balance = BALANCE * store.lossFactor() / room.tensor.size();
-        squared = room.squared.asSegment();
-        gradient = room.gradient.asSegment();
-        normedGradient = work.normedGradient.asSegment();
-        branch = work.branch.asSegment();
-        wide = room.squared.count();
         int layer = part.layer(block);
         List<Weight> weights = part.layers().get(layer).weights();
         int router = weights.size() - 1;
@@ -177,7 +166,7 @@ final class Experts implements FeedForward {
                                     ExpertOptions.of(room.router, work.hidden)
                                             .withFixedBlocks(true)));
             Buffer logits = owned.floats(device, (long) work.rows * part.shape().experts());
-            Buffer raised = owned.floats(device, wide);
+            Buffer raised = owned.floats(device, room.squared.count());
             int local = part.experts();
             Product[] up = new Product[local];
             Product[] down = new Product[local];
@@ -238,7 +227,7 @@ final class Experts implements FeedForward {
         for (Product p : s.up) {
             p.forward();
         }
-        Functions.reluSquared(s.raised, squared, wide);
+        work.operations.reluSquared(s.raised, room.squared);
         for (Product p : s.down) {
             p.forward();
         }
@@ -274,11 +263,11 @@ final class Experts implements FeedForward {
     public void backward(int slot) {
         Slot s = slots[slot];
         s.dispatch.combineBackward(all(work.gradient, room.outputGradient));
-        Functions.reluSquared(s.raised, squared, wide);
+        work.operations.reluSquared(s.raised, room.squared);
         for (Product p : s.down) {
             p.backward();
         }
-        Functions.reluSquaredBackward(s.raised, gradient, wide);
+        work.operations.reluSquaredBackward(s.raised, room.gradient);
         for (Product p : s.up) {
             p.backward();
         }
@@ -290,7 +279,7 @@ final class Experts implements FeedForward {
             all(s.tokens, room.tokens);
         }
         s.router.backward();
-        Functions.sum(room.routedShare, branch, normedGradient, work.normedGradient.count());
+        work.operations.add(room.routedShare, work.branch, work.normedGradient);
     }
 
     /** The weighted load-balancing loss of the first slot's last micro-batch. */

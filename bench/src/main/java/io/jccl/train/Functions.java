@@ -1,6 +1,7 @@
 package io.jccl.train;
 
 import static java.lang.foreign.ValueLayout.JAVA_FLOAT;
+import static java.lang.foreign.ValueLayout.JAVA_INT;
 
 import io.jccl.device.DataType;
 import io.jccl.kernel.FloatRows;
@@ -13,7 +14,8 @@ import java.lang.foreign.MemorySegment;
  * entropy.
  */
 public final class Functions {
-    private static final float EPSILON = 1e-6f;
+    /** What is added to the mean square of a row. */
+    static final float EPSILON = 1e-6f;
 
     /** Elements at a time where there are no rows. */
     private static final int PIECE = 1 << 12;
@@ -125,20 +127,20 @@ public final class Functions {
      * Softmax cross entropy, summed over rows, and its gradient.
      *
      * @param logits rows x tokens; replaced by the gradient times {@code scale}
-     * @param targets target token of each row
+     * @param targets int32, the target token of each row
      * @param rows number of rows
      * @param tokens elements of a row
      * @param scale factor of the gradient
      * @return the sum, in nats
      */
     public static double crossEntropy(
-            MemorySegment logits, int[] targets, int rows, int tokens, float scale) {
+            MemorySegment logits, MemorySegment targets, int rows, int tokens, float scale) {
         double loss = 0;
         float[] row = row(0, tokens);
         for (int r = 0; r < rows; r++) {
             long from = (long) r * tokens;
             load(logits, from, row, tokens);
-            loss += LayerLoops.crossEntropy(row, tokens, targets[r], scale);
+            loss += LayerLoops.crossEntropy(row, tokens, targets.getAtIndex(JAVA_INT, r), scale);
             store(row, logits, from, tokens);
         }
         return loss;

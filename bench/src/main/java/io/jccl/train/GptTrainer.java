@@ -50,6 +50,7 @@ public final class GptTrainer implements AutoCloseable {
     private final Stage stage;
     private final @Nullable Pipeline pipeline;
     private final Batches batches;
+    private final Operations operations;
     private final Buffer sum;
     private final boolean counts;
     private int step;
@@ -86,8 +87,16 @@ public final class GptTrainer implements AutoCloseable {
                             settings.seed(),
                             settings.batch(),
                             settings.sequences(),
+                            techniques.accumulate(),
                             replica() * techniques.accumulate() * settings.sequences(),
-                            settings.shape().context());
+                            settings.shape().context(),
+                            device,
+                            owned);
+            long rows = (long) settings.sequences() * settings.shape().context();
+            operations =
+                    owned.add(
+                            Operations.of(
+                                    device, part.last() ? techniques.accumulate() * rows : 0));
             store = owned.add(store(mesh.group(List.of(DATA, EXPERT)), part.layers(), "", 1));
             experts =
                     settings.shape().experts() == 0
@@ -99,7 +108,6 @@ public final class GptTrainer implements AutoCloseable {
                                             "experts",
                                             1.0 / techniques.expert()));
             Matmul matmul = owned.add(Matmul.of(device, settings.threads()));
-            long rows = (long) settings.sequences() * settings.shape().context();
             Communicator stages = mesh.group(PIPELINE);
             PipelineSchedule schedule =
                     techniques.schedule() == Techniques.Schedule.GPIPE
@@ -112,6 +120,7 @@ public final class GptTrainer implements AutoCloseable {
                             part,
                             store,
                             experts,
+                            operations,
                             new Products(
                                     matmul,
                                     stream,
@@ -186,12 +195,14 @@ public final class GptTrainer implements AutoCloseable {
                     settings.optimizer(),
                     buckets(layers),
                     techniques.accumulate(),
-                    factor);
+                    factor,
+                    operations);
         }
         boolean drive = techniques.offload() == Techniques.Offload.NVME;
         RankTiers tiers =
                 owned.add(
                         new RankTiers(
+                                world.device(),
                                 drive && settings.nvme() != null
                                         ? settings.nvme().resolve("state" + name)
                                         : null,
@@ -203,7 +214,8 @@ public final class GptTrainer implements AutoCloseable {
                 settings.optimizer(),
                 techniques.zeroOptions(),
                 tiers.tiers,
-                factor);
+                factor,
+                operations);
     }
 
     /**

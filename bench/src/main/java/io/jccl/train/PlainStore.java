@@ -5,9 +5,7 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.error.JcclException;
-import io.jccl.offload.optim.GradientNorm;
 import io.jccl.offload.optim.Optimizer;
-import io.jccl.offload.optim.OptimizerState;
 import io.jccl.parallel.GradientReducer;
 import io.jccl.parallel.ReducerOptions;
 import java.io.IOException;
@@ -19,21 +17,18 @@ import java.util.List;
 /** Whole float32 parameters on each rank; {@link GradientReducer} averages their gradients. */
 final class PlainStore implements ParameterStore {
     private final Communicator comm;
-    private final Optimizer optimizer;
+    private final Operations operations;
     private final double factor;
     private final double lossFactor;
     private final Owned owned = new Owned();
-    private final OptimizerState state;
+    private final Weights state;
     private final GradientReducer reducer;
-    private final GradientNorm norm;
 
     /** Index of each layer's first weight; the last entry is the number of weights. */
     private final int[] firstWeight;
 
-    /** Start of each weight among the parameters. */
-    private final long[] from;
-
     private final Buffer[] weights;
+    private final List<Buffer> gradients = new ArrayList<>();
     private long steps;
     private long waited;
 
@@ -47,6 +42,7 @@ final class PlainStore implements ParameterStore {
      * @param reducerOptions settings of the gradient reducer
      * @param microSteps micro-batches per step
      * @param factor factor of the mean gradient
+     * @param operations of the communicator's device
      */
     PlainStore(
             Communicator comm,
@@ -55,9 +51,10 @@ final class PlainStore implements ParameterStore {
             Optimizer optimizer,
             ReducerOptions reducerOptions,
             int microSteps,
-            double factor) {
+            double factor,
+            Operations operations) {
         this.comm = comm;
-        this.optimizer = optimizer;
+        this.operations = operations;
         this.factor = factor;
         this.lossFactor = 1.0 / microSteps;
         firstWeight = new int[layers.size() + 1];
@@ -78,23 +75,20 @@ final class PlainStore implements ParameterStore {
             }
             firstWeight[l + 1] = counts.size();
         }
-        from = new long[counts.size() + 1];
-        for (int i = 0; i < counts.size(); i++) {
-            from[i + 1] = from[i] + counts.get(i);
-        }
-        norm = new GradientNorm(counts.size());
+        long all = counts.stream().mapToLong(Long::longValue).sum();
         try {
-            Device device = comm.device();
-            state = owned.add(OptimizerState.allocate(optimizer, device, from[counts.size()]));
+            state = owned.add(Weights.allocate(optimizer, comm.device(), all));
             reducer = owned.add(GradientReducer.create(comm, parameters, reducerOptions));
         } catch (RuntimeException | Error e) {
             owned.close();
             throw e;
         }
         weights = new Buffer[counts.size()];
+        long from = 0;
         for (int i = 0; i < weights.length; i++) {
-            weights[i] = state.parameters().slice(from[i], counts.get(i));
-            reducer.gradient(i).zero();
+            weights[i] = state.parameters().slice(from, counts.get(i));
+            gradients.add(reducer.gradient(i).zero());
+            from += counts.get(i);
         }
     }
 
@@ -117,7 +111,15 @@ final class PlainStore implements ParameterStore {
     public void initialize(Initial values) {
         for (int l = 0; l + 1 < firstWeight.length; l++) {
             for (int w = 0; w < firstWeight[l + 1] - firstWeight[l]; w++) {
-                values.fill(l, w, weight(l, w));
+                Buffer to = weight(l, w);
+                if (to.device().kind() == Device.Kind.HOST) {
+                    values.fill(l, w, to);
+                    continue;
+                }
+                try (Buffer host = Device.host().allocate(DataType.FLOAT32, to.count())) {
+                    values.fill(l, w, host);
+                    to.copyFrom(host.asSegment());
+                }
             }
         }
     }
@@ -152,22 +154,18 @@ final class PlainStore implements ParameterStore {
 
     @Override
     public void step(double learningRate) {
-        for (int i = 0; i < weights.length; i++) {
-            norm.add(i, reducer.gradient(i));
-        }
-        if (!Double.isFinite(norm.norm())) {
+        double norm = state.step(gradients, steps + 1, learningRate, factor);
+        if (!Double.isFinite(norm)) {
             throw new JcclException(
                     "step "
                             + (steps + 1)
                             + " has a gradient norm of "
-                            + norm.norm()
+                            + norm
                             + ", expected a finite number; lower --lr");
         }
         steps++;
-        for (int i = 0; i < weights.length; i++) {
-            Buffer gradient = reducer.gradient(i);
-            optimizer.step(state, from[i], gradient, null, steps, learningRate, factor);
-            gradient.zero();
+        for (int i = 0; i < gradients.size(); i++) {
+            operations.zero(gradients.get(i));
         }
     }
 

@@ -30,10 +30,11 @@ final class RankTiers implements AutoCloseable {
     /**
      * Opens the tiers.
      *
+     * @param device where the model computes
      * @param folder folder of tier NVME, in which the rank creates its own; null for none
      * @param rank this rank
      */
-    RankTiers(@Nullable Path folder, int rank) {
+    RankTiers(Device device, @Nullable Path folder, int rank) {
         try {
             Budgets budgets = new Budgets(Map.of());
             NvmeStore store =
@@ -46,12 +47,11 @@ final class RankTiers implements AutoCloseable {
                                             NvmeOptions.DEFAULT.withScratch(true)));
             PoolOptions near = new PoolOptions(SLAB, LINE);
             PoolOptions far = new PoolOptions(SLAB, folder == null ? LINE : PAGE);
-            Device host = Device.host();
-            BufferPool device = owned.add(BufferPool.device(host, budgets, near));
-            BufferPool pinned = owned.add(BufferPool.pinned(host, budgets, far));
+            BufferPool own = owned.add(BufferPool.device(device, budgets, near));
+            BufferPool pinned = owned.add(BufferPool.pinned(device, budgets, far));
             TransferEngine engine =
-                    owned.add(TransferEngine.create(host, TransferOptions.DEFAULT, budgets));
-            tiers = new Tiers(engine, device, pinned, store);
+                    owned.add(TransferEngine.create(device, TransferOptions.DEFAULT, budgets));
+            tiers = new Tiers(engine, own, pinned, store);
         } catch (RuntimeException | Error e) {
             owned.close();
             throw e;

@@ -1,13 +1,9 @@
 package io.jccl.train;
 
-import static java.lang.foreign.ValueLayout.JAVA_FLOAT;
-import static java.lang.foreign.ValueLayout.JAVA_SHORT;
-
 import io.jccl.Communicator;
 import io.jccl.device.Buffer;
-import io.jccl.device.DataType;
+import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
-import io.jccl.internal.Bfloat16;
 import io.jccl.offload.Tiers;
 import io.jccl.offload.optim.LossScale;
 import io.jccl.offload.optim.Optimizer;
@@ -16,7 +12,6 @@ import io.jccl.offload.zero.StepResult;
 import io.jccl.offload.zero.ZeroOptimizer;
 import io.jccl.offload.zero.ZeroOptions;
 import java.io.IOException;
-import java.lang.foreign.MemorySegment;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
@@ -29,7 +24,8 @@ import java.util.List;
 final class ShardedStore implements ParameterStore {
     private final List<Part.Layer> layers;
     private final ZeroOptimizer zero;
-    private final DataType type;
+    private final Operations operations;
+    private final Stream stream;
     private final float factor;
     private final Owned owned = new Owned();
     private final Buffer values;
@@ -49,6 +45,7 @@ final class ShardedStore implements ParameterStore {
      * @param options what is sharded, and where it is stored
      * @param tiers the memory tiers; closed by the caller
      * @param factor factor of the mean gradient
+     * @param operations of the communicator's device
      */
     ShardedStore(
             Communicator comm,
@@ -57,9 +54,11 @@ final class ShardedStore implements ParameterStore {
             Optimizer optimizer,
             ZeroOptions options,
             Tiers tiers,
-            double factor) {
+            double factor,
+            Operations operations) {
         this.layers = layers;
-        this.type = options.type();
+        this.operations = operations;
+        this.stream = comm.device().defaultStream();
         this.factor = (float) factor;
         counts = new long[layers.size()];
         long most = 0;
@@ -135,37 +134,31 @@ final class ShardedStore implements ParameterStore {
     @Override
     public void load(int layer) {
         long start = System.nanoTime();
-        Buffer from = zero.gather(layer);
+        Buffer from = zero.gather(layer, stream);
         waited += System.nanoTime() - start;
-        if (type == DataType.FLOAT32) {
-            MemorySegment.copy(
-                    from.asSegment(), 0, values.asSegment(), 0, counts[layer] * Float.BYTES);
-        } else {
-            Bfloat16.widen(from.asSegment(), values.asSegment(), counts[layer]);
-        }
+        operations.convert(from, values.slice(0, counts[layer]));
     }
 
     @Override
     public void unload(int layer) {
-        zero.release(layer);
+        zero.release(layer, stream);
     }
 
     @Override
     public void open(int layer) {
-        MemorySegment g = gradients.asSegment();
-        for (long i = 0; i < counts[layer]; i++) {
-            g.setAtIndex(JAVA_FLOAT, i, 0);
-        }
+        operations.zero(gradients.slice(0, counts[layer]));
     }
 
+    /** No layer is loaded, so the parameters' memory is free. */
     @Override
     public void ready(int layer) {
+        long count = counts[layer];
         long start = System.nanoTime();
-        MemorySegment to = zero.gradients(layer).asSegment();
+        Buffer to = zero.gradients(layer);
         waited += System.nanoTime() - start;
-        add(gradients.asSegment(), to, counts[layer]);
+        operations.accumulate(gradients.slice(0, count), factor, to, values.slice(0, count));
         start = System.nanoTime();
-        zero.reduce(layer);
+        zero.reduce(layer, stream);
         waited += System.nanoTime() - start;
     }
 
@@ -203,20 +196,5 @@ final class ShardedStore implements ParameterStore {
     @Override
     public void close() {
         owned.close();
-    }
-
-    private void add(MemorySegment from, MemorySegment to, long count) {
-        if (type == DataType.FLOAT32) {
-            for (long i = 0; i < count; i++) {
-                float g = from.getAtIndex(JAVA_FLOAT, i) * factor;
-                to.setAtIndex(JAVA_FLOAT, i, to.getAtIndex(JAVA_FLOAT, i) + g);
-            }
-            return;
-        }
-        for (long i = 0; i < count; i++) {
-            float g = from.getAtIndex(JAVA_FLOAT, i) * factor;
-            float sum = Bfloat16.toFloat(to.getAtIndex(JAVA_SHORT, i)) + g;
-            to.setAtIndex(JAVA_SHORT, i, Bfloat16.of(sum));
-        }
     }
 }

@@ -2,13 +2,10 @@ package io.jccl.train;
 
 import io.jccl.Communicator;
 import io.jccl.device.Buffer;
-import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
-import io.jccl.internal.Bfloat16;
 import io.jccl.parallel.PipelineStage;
 import io.jccl.train.GptShape.Weight;
-import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
@@ -32,7 +29,6 @@ final class Stage implements PipelineStage {
     private final Owned owned;
     private final Batches batches;
     private final boolean recompute;
-    private final int sequences;
     private final int microBatches;
     private final int slotCount;
     private final Stream stream;
@@ -43,7 +39,6 @@ final class Stage implements PipelineStage {
     private final Buffer[][] x;
 
     private final @Nullable Embedding embedding;
-    private final int[] tokens;
 
     // The head; it computes on all rows.
     private final Buffer rows;
@@ -51,15 +46,19 @@ final class Stage implements PipelineStage {
     private final Buffer normedGradient;
 
     /** This rank's rows of the two buffers above. */
-    private final MemorySegment rowsShare;
+    private final Buffer rowsShare;
 
-    private final MemorySegment normedGradientShare;
+    private final Buffer normedGradientShare;
+
+    /** What the operations keep of the norm of all rows, and of this rank's rows. */
+    private final Buffer ofNorm;
+
+    private final Buffer ofNormShare;
     private final Buffer logits;
     private final @Nullable Product head;
 
     private final int headLayer;
     private final int shareFrom;
-    private double lossSum;
 
     /**
      * Settings of a stage.
@@ -76,6 +75,7 @@ final class Stage implements PipelineStage {
             Part part,
             ParameterStore store,
             @Nullable ParameterStore experts,
+            Operations operations,
             Products products,
             Communicator tensor,
             Communicator expertRanks,
@@ -91,12 +91,19 @@ final class Stage implements PipelineStage {
         this.tensor = options.shared() ? tensor : null;
         this.batches = batches;
         this.recompute = options.recompute();
-        this.sequences = options.sequences();
         this.microBatches = options.microBatches();
         this.slotCount = options.slots();
         this.stream = device.defaultStream();
         GptShape shape = part.shape();
-        work = new Workspace(shape, sequences, part.tensorRanks(), options.shared(), device, owned);
+        work =
+                new Workspace(
+                        shape,
+                        options.sequences(),
+                        part.tensorRanks(),
+                        options.shared(),
+                        operations,
+                        device,
+                        owned);
         shareFrom = options.shared() ? part.tensorRank() * work.shareRows : 0;
         room = experts == null ? null : new Experts.Room(work, part, expertRanks, tensor, owned);
         long share = (long) work.shareRows * work.hidden;
@@ -116,8 +123,7 @@ final class Stage implements PipelineStage {
             }
             blocks[b] = block(b, kept, products);
         }
-        tokens = new int[work.rows];
-        embedding = part.first() ? new Embedding(store, shape) : null;
+        embedding = part.first() ? new Embedding(store, shape, work, device, owned) : null;
         boolean last = part.last();
         boolean ends = last || part.first();
         long all = ends ? (long) work.rows * work.hidden : 0;
@@ -125,10 +131,11 @@ final class Stage implements PipelineStage {
         normed = owned.floats(device, last ? all : 0);
         normedGradient = owned.floats(device, last ? all : 0);
         long from = (long) shareFrom * work.hidden;
-        rowsShare =
-                rows.slice(options.shared() ? from : 0, options.shared() && ends ? share : 0)
-                        .asSegment();
-        normedGradientShare = normedGradient.slice(last ? from : 0, last ? share : 0).asSegment();
+        rowsShare = rows.slice(options.shared() ? from : 0, options.shared() && ends ? share : 0);
+        normedGradientShare = normedGradient.slice(last ? from : 0, last ? share : 0);
+        int kept = last ? operations.kept() : 0;
+        ofNorm = owned.floats(device, (long) work.rows * kept);
+        ofNormShare = ofNorm.slice((long) shareFrom * kept, (long) work.shareRows * kept);
         logits = owned.floats(device, last ? (long) work.rows * shape.vocabulary() : 0);
         headLayer = part.layers().size() - 1;
         head = last ? head(products) : null;
@@ -199,7 +206,7 @@ final class Stage implements PipelineStage {
                                 work.wideGradient);
             }
         }
-        FeedForward inner = new Dense(up, down, raised, work.squared, work.wideGradient);
+        FeedForward inner = new Dense(work, up, down, raised);
         if (experts != null && room != null) {
             Buffer[] routed = new Buffer[slotCount];
             for (int s = 0; s < slotCount; s++) {
@@ -220,7 +227,7 @@ final class Stage implements PipelineStage {
             balanced.add(own);
             inner = own;
         }
-        return new Block(work, sequences, x[block], x[block + 1], kept, qkv, out, inner);
+        return new Block(work, x[block], x[block + 1], kept, qkv, out, inner);
     }
 
     private Product product(
@@ -252,12 +259,11 @@ final class Stage implements PipelineStage {
             int micro, @Nullable Buffer input, @Nullable Buffer output, Stream ignored) {
         int slot = micro % slotCount;
         if (embedding != null) {
-            batches.inputs(micro, tokens);
             store.load(0);
-            embedding.forward(tokens, shareFrom, work.shareRows, x[0][slot]);
+            embedding.forward(batches.inputs(micro), shareFrom, x[0][slot]);
             store.unload(0);
         } else if (input != null) {
-            receive(input, x[0][slot]);
+            work.operations.convert(input, x[0][slot]);
         }
         for (int b = 0; b < blocks.length; b++) {
             load(b);
@@ -265,23 +271,7 @@ final class Stage implements PipelineStage {
             unload(b);
         }
         if (output != null) {
-            send(x[blocks.length][slot], output);
-        }
-    }
-
-    private static void receive(Buffer message, Buffer to) {
-        if (message.dataType() == DataType.BFLOAT16) {
-            Bfloat16.widen(message.asSegment(), to.asSegment(), to.count());
-        } else {
-            to.asSegment().copyFrom(message.asSegment());
-        }
-    }
-
-    private static void send(Buffer from, Buffer message) {
-        if (message.dataType() == DataType.BFLOAT16) {
-            Bfloat16.narrow(from.asSegment(), message.asSegment(), from.count());
-        } else {
-            message.asSegment().copyFrom(from.asSegment());
+            work.operations.convert(x[blocks.length][slot], output);
         }
     }
 
@@ -314,7 +304,7 @@ final class Stage implements PipelineStage {
         if (head != null) {
             loss(micro, slot, head);
         } else if (outputGradient != null) {
-            receive(outputGradient, work.gradient);
+            work.operations.convert(outputGradient, work.gradient);
         }
         for (int b = blocks.length - 1; b >= 0; b--) {
             load(b);
@@ -333,12 +323,11 @@ final class Stage implements PipelineStage {
             store.ready(part.layer(b));
         }
         if (embedding != null) {
-            batches.inputs(micro, tokens);
             store.open(0);
-            embedding.backward(tokens, work.rows, gathered(work.gradient));
+            embedding.backward(batches.inputs(micro), gathered(work.gradient));
             store.ready(0);
         } else if (inputGradient != null) {
-            send(work.gradient, inputGradient);
+            work.operations.convert(work.gradient, inputGradient);
         }
         store.end();
         if (experts != null) {
@@ -350,29 +339,26 @@ final class Stage implements PipelineStage {
     private void loss(int micro, int slot, Product product) {
         int layer = headLayer;
         int vocabulary = part.shape().vocabulary();
-        batches.targets(micro, tokens);
-        MemorySegment all = gathered(x[blocks.length][slot]).asSegment();
+        Buffer all = gathered(x[blocks.length][slot]);
         store.load(layer);
         store.open(layer);
-        Functions.norm(all, normed.asSegment(), work.rows, work.hidden);
+        work.operations.norm(all, work.hidden, normed, ofNorm);
         product.forward();
-        lossSum +=
-                Functions.crossEntropy(
-                        logits.asSegment(),
-                        tokens,
-                        work.rows,
-                        vocabulary,
-                        (float) (store.lossFactor() / work.rows));
+        work.operations.crossEntropy(
+                logits,
+                vocabulary,
+                batches.targets(micro),
+                (float) (store.lossFactor() / work.rows));
         product.backward();
         store.unload(layer);
         store.ready(layer);
-        work.gradient.zero();
-        Functions.normBackward(
+        work.operations.zero(work.gradient);
+        work.operations.normBackward(
                 tensor == null ? all : rowsShare,
+                work.hidden,
+                ofNormShare,
                 normedGradientShare,
-                work.gradient.asSegment(),
-                work.shareRows,
-                work.hidden);
+                work.gradient);
     }
 
     /** All rows of a tensor that is split by rows. */
@@ -391,8 +377,6 @@ final class Stage implements PipelineStage {
 
     /** The sum of the losses of all rows since the last call; 0 on ranks without the head. */
     double takeLoss() {
-        double sum = lossSum;
-        lossSum = 0;
-        return sum;
+        return work.operations.takeLoss();
     }
 }

@@ -39,7 +39,8 @@ public final class TransformerLayer implements AutoCloseable {
             Communicator alone = owned.add(Communicator.local(1).getFirst());
             Device device = alone.device();
             Matmul matmul = owned.add(Matmul.of(device, threads));
-            work = new Workspace(shape, sequences, 1, false, device, owned);
+            Operations operations = owned.add(Operations.of(device, 0));
+            work = new Workspace(shape, sequences, 1, false, operations, device, owned);
             Products products =
                     new Products(matmul, device.defaultStream(), alone, work.rows, false, owned);
             Workspace.Kept kept = new Workspace.Kept(work, heads, device, owned);
@@ -85,15 +86,13 @@ public final class TransformerLayer implements AutoCloseable {
                             work.wideGradient);
             Dense dense =
                     new Dense(
+                            work,
                             new Product[] {up},
                             new Product[] {down},
-                            new Buffer[] {kept.raised},
-                            work.squared,
-                            work.wideGradient);
+                            new Buffer[] {kept.raised});
             block =
                     new Block(
                             work,
-                            sequences,
                             new Buffer[] {input},
                             new Buffer[] {output},
                             new Workspace.Kept[] {kept},

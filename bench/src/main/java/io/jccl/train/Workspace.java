@@ -1,9 +1,7 @@
 package io.jccl.train;
 
 import io.jccl.device.Buffer;
-import io.jccl.device.DataType;
 import io.jccl.device.Device;
-import io.jccl.kernel.AttentionLoops;
 
 /**
  * Scratch memory that the blocks of a rank share, since they compute one after the other.
@@ -23,7 +21,9 @@ final class Workspace {
     /** Columns of attention's outputs on this rank. */
     final int attended;
 
-    final AttentionLoops attention;
+    final Operations operations;
+
+    final Operations.Attention attention;
 
     /** The gradient on the residual path. */
     final Buffer gradient;
@@ -47,16 +47,18 @@ final class Workspace {
             int sequences,
             int tensorRanks,
             boolean shared,
+            Operations operations,
             Device device,
             Owned owned) {
+        this.operations = operations;
         rows = sequences * shape.context();
         shareRows = shared ? rows / tensorRanks : rows;
         hidden = shape.hidden();
         attended = hidden / tensorRanks;
         int heads = shape.heads() / tensorRanks;
         attention =
-                new AttentionLoops(
-                        shape.context(), heads, heads, hidden / shape.heads(), DataType.FLOAT32);
+                operations.attention(
+                        sequences, shape.context(), heads, hidden / shape.heads(), owned);
         long share = (long) shareRows * hidden;
         gradient = owned.floats(device, share);
         normedGradient = owned.floats(device, share);
@@ -77,6 +79,11 @@ final class Workspace {
         final Buffer middle;
         final Buffer middleNormed;
 
+        /** What the operations keep of the two norms. */
+        final Buffer ofNorm;
+
+        final Buffer ofMiddleNorm;
+
         /** Activations between the two matrices; empty with experts. */
         final Buffer raised;
 
@@ -88,6 +95,9 @@ final class Workspace {
             logSums = owned.floats(device, (long) w.rows * heads);
             middle = owned.floats(device, share);
             middleNormed = owned.floats(device, share);
+            long ofNorms = (long) w.shareRows * w.operations.kept();
+            ofNorm = owned.floats(device, ofNorms);
+            ofMiddleNorm = owned.floats(device, ofNorms);
             raised = owned.floats(device, w.squared.count());
         }
     }

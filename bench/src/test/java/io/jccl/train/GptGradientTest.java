@@ -42,26 +42,27 @@ class GptGradientTest {
         try (Owned owned = new Owned()) {
             Communicator comm = owned.add(Communicator.local(1).getFirst());
             Part part = new Part(shape, 0, 1, 0, shape.layers(), 0, experts);
-            PlainStore store = store(comm, part, part.layers(), owned);
+            long rows = (long) SEQUENCES * shape.context();
+            Operations operations = owned.add(Operations.of(comm.device(), rows));
+            PlainStore store = store(comm, part, part.layers(), operations, owned);
             PlainStore ofExperts =
-                    experts == 0 ? null : store(comm, part, part.expertLayers(), owned);
+                    experts == 0 ? null : store(comm, part, part.expertLayers(), operations, owned);
             Device device = comm.device();
             Matmul matmul = owned.add(Matmul.of(device, 1));
+            Batches batches =
+                    new Batches(
+                            corpus, 3, SEQUENCES, SEQUENCES, 1, 0, shape.context(), device, owned);
+            batches.step(0);
             Stage stage =
                     new Stage(
                             part,
                             store,
                             ofExperts,
-                            new Products(
-                                    matmul,
-                                    device.defaultStream(),
-                                    comm,
-                                    (long) SEQUENCES * shape.context(),
-                                    false,
-                                    owned),
+                            operations,
+                            new Products(matmul, device.defaultStream(), comm, rows, false, owned),
                             comm,
                             comm,
-                            new Batches(corpus, 3, SEQUENCES, SEQUENCES, 0, shape.context()),
+                            batches,
                             new Stage.Options(SEQUENCES, 1, 1, recompute, false),
                             device,
                             owned);
@@ -77,11 +78,22 @@ class GptGradientTest {
 
     /** Larger values than they begin with, so that every part of the model matters. */
     private static PlainStore store(
-            Communicator comm, Part part, List<Part.Layer> layers, Owned owned) {
+            Communicator comm,
+            Part part,
+            List<Part.Layer> layers,
+            Operations operations,
+            Owned owned) {
         PlainStore store =
                 owned.add(
                         new PlainStore(
-                                comm, part, layers, Adam.defaults(), ReducerOptions.DEFAULT, 1, 1));
+                                comm,
+                                part,
+                                layers,
+                                Adam.defaults(),
+                                ReducerOptions.DEFAULT,
+                                1,
+                                1,
+                                operations));
         store.initialize((l, w, values) -> {
             Part.Layer layer = layers.get(l);
             part.initialize(SEED, layer, layer.weights().get(w), values.asSegment());

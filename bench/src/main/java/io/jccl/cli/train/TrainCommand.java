@@ -54,7 +54,7 @@ import picocli.CommandLine.Spec;
             "",
             "Ranks are threads of this process, --dp x --tp x --pp of them, or the processes that"
                     + " jccl run -n or mpirun started.",
-            "Computes on the CPU.",
+            "Computes on the CPU, or on GPUs with --device cuda.",
             "Exit status: 0; 1 if a rank failed, or losses differ with --compare; 2 for a mistake in"
                     + " the arguments.",
         })
@@ -108,10 +108,11 @@ public final class TrainCommand implements Callable<Integer> {
 
     @Option(
             names = "--engine",
-            paramLabel = "<host|mpi>",
+            paramLabel = "<host|nccl|mpi>",
             converter = Engine.Converter.class,
             description =
-                    "What carries the data; mpi under mpirun (default: host, or" + " JCCL_ENGINE).")
+                    "What carries the data; mpi under mpirun (default: host, or JCCL_ENGINE; nccl with"
+                            + " --device cuda).")
     private @Nullable Engine engine;
 
     @Mixin private BindOption bind = new BindOption();
@@ -228,10 +229,7 @@ public final class TrainCommand implements Callable<Integer> {
                 DeepSpeedFile.read(deepSpeed).apply(spec.commandLine(), first);
             }
             check();
-            Engine chosen = Engine.of(engine, environment);
-            require(
-                    chosen != Engine.NCCL,
-                    "--engine is nccl, but the model computes on the CPU; expected host or mpi");
+            Engine chosen = model.engine(engine, environment);
             boolean processes = launch.size() > 1 || chosen == Engine.MPI;
             Corpus corpus = text == null ? Corpus.grammar(model.seed) : Corpus.of(text);
             require(
@@ -246,8 +244,8 @@ public final class TrainCommand implements Callable<Integer> {
                     return asProcess(chosen, corpus, scratch.folder(), out, progress);
                 }
                 return compare == null
-                        ? asThreads(corpus, scratch.folder(), out, progress)
-                        : compared(corpus, scratch.folder(), out, progress);
+                        ? asThreads(chosen, corpus, scratch.folder(), out, progress)
+                        : compared(chosen, corpus, scratch.folder(), out, progress);
             }
         } catch (IllegalArgumentException e) {
             throw new ParameterException(spec.commandLine(), String.valueOf(e.getMessage()), e);
@@ -330,6 +328,7 @@ public final class TrainCommand implements Callable<Integer> {
     private RunSettings settings(Corpus corpus, Techniques t, int experts, Path folder) {
         GptShape shape = model.shape(corpus.alphabet().length(), experts);
         t.check(shape, model.batch);
+        model.checkDevice(t, shape);
         return new RunSettings(
                 shape,
                 t,
@@ -383,13 +382,14 @@ public final class TrainCommand implements Callable<Integer> {
         return 0;
     }
 
-    private int asThreads(Corpus corpus, Path folder, PrintWriter out, Progress progress)
+    private int asThreads(
+            Engine chosen, Corpus corpus, Path folder, PrintWriter out, Progress progress)
             throws IOException {
         int given = ranks == null ? 0 : ranks;
         require(given >= 0 && given <= 256, "-g is " + given + ", expected 1 to 256");
         require(ranks == null || given > 0, "-g is 0, expected 1 to 256");
         RunSettings s = settings(corpus, model.techniques(given), model.experts, folder);
-        TrainResult result = train(s, corpus, true, out, progress);
+        TrainResult result = train(chosen, s, corpus, true, out, progress);
         progress.erase();
         TrainReport report = report(List.of(new TrainReport.Run(result, null)), corpus);
         report.print(out);
@@ -398,14 +398,19 @@ public final class TrainCommand implements Callable<Integer> {
     }
 
     private TrainResult train(
-            RunSettings s, Corpus corpus, boolean prints, PrintWriter out, Progress progress)
+            Engine chosen,
+            RunSettings s,
+            Corpus corpus,
+            boolean prints,
+            PrintWriter out,
+            Progress progress)
             throws IOException {
         int size = s.techniques().ranks();
         AtomicReference<TrainResult> result = new AtomicReference<>();
         TrainRun run = new TrainRun(corpus, s, size);
         try {
             Communicator.runLocal(
-                    size,
+                    chosen.devices(size),
                     options(),
                     comm -> {
                         boolean first = comm.rank() == 0;
@@ -442,15 +447,19 @@ public final class TrainCommand implements Callable<Integer> {
         return reporter;
     }
 
-    private int compared(Corpus corpus, Path folder, PrintWriter out, Progress progress)
+    /** With GPUs too, the single rank computes on the CPU. */
+    private int compared(
+            Engine chosen, Corpus corpus, Path folder, PrintWriter out, Progress progress)
             throws IOException {
         require(ranks == null, "-g is for one run; with --compare each set of techniques says");
         List<RunSettings> sets = new ArrayList<>();
         String given = compare == null ? "" : compare;
         List<String> names = new ArrayList<>(List.of(given.split(";")));
         if (given.isBlank()) {
+            boolean gpus = chosen == Engine.NCCL;
             names = new ArrayList<>(model.experts == 0 ? DENSE : List.of());
-            names.addAll(EXPERT);
+            names.addAll(gpus ? List.of("single") : EXPERT);
+            names.removeIf(n -> gpus && (n.contains("topk") || n.contains("powersgd")));
         }
         for (String name : names) {
             Techniques t = Techniques.parse(name);
@@ -467,7 +476,7 @@ public final class TrainCommand implements Callable<Integer> {
         }
         long all = singles.stream().distinct().count();
         for (int i = 0; i < sets.size(); i++) {
-            all += sets.get(i).equals(singles.get(i)) ? 0 : 1;
+            all += same(chosen, sets.get(i), singles.get(i)) ? 0 : 1;
         }
         List<TrainReport.Run> runs = new ArrayList<>();
         for (int i = 0; i < sets.size(); i++) {
@@ -475,13 +484,13 @@ public final class TrainCommand implements Callable<Integer> {
             TrainResult reference = references.get(one);
             if (reference == null) {
                 part = new TrainReporter.Part(runs.size(), (int) all, one.steps(), false);
-                reference = trainWarm(one, corpus, out, progress);
+                reference = trainWarm(Engine.HOST, one, corpus, out, progress);
                 references.put(one, reference);
                 runs.add(new TrainReport.Run(reference, null));
             }
-            if (!sets.get(i).equals(one)) {
+            if (!same(chosen, sets.get(i), one)) {
                 part = new TrainReporter.Part(runs.size(), (int) all, one.steps(), false);
-                TrainResult result = trainWarm(sets.get(i), corpus, out, progress);
+                TrainResult result = trainWarm(chosen, sets.get(i), corpus, out, progress);
                 runs.add(new TrainReport.Run(result, reference));
             }
         }
@@ -492,20 +501,25 @@ public final class TrainCommand implements Callable<Integer> {
         return runs.stream().allMatch(TrainReport.Run::agrees) ? 0 : 1;
     }
 
+    private static boolean same(Engine chosen, RunSettings s, RunSettings single) {
+        return chosen != Engine.NCCL && s.equals(single);
+    }
+
     /**
      * Trains after the code has been compiled, or the first sets would seem slower than the last.
      */
-    private TrainResult trainWarm(RunSettings s, Corpus corpus, PrintWriter out, Progress progress)
+    private TrainResult trainWarm(
+            Engine on, RunSettings s, Corpus corpus, PrintWriter out, Progress progress)
             throws IOException {
         long end = System.nanoTime() + WARM_NANOS;
         RunSettings few = s.withSteps(WARM_RUN);
         TrainReporter.Part measured = Objects.requireNonNull(part);
         part = measured.warmUp();
         for (int done = 0; done < WARM_STEPS && System.nanoTime() < end; done += WARM_RUN) {
-            train(few, corpus, false, out, progress);
+            train(on, few, corpus, false, out, progress);
         }
         part = measured;
-        return train(s, corpus, false, out, progress);
+        return train(on, s, corpus, false, out, progress);
     }
 
     private static TrainReport report(List<TrainReport.Run> runs, Corpus corpus) {

@@ -1,12 +1,16 @@
 package io.jccl.cli.train;
 
+import io.jccl.cli.shell.Engine;
+import io.jccl.device.Cuda;
 import io.jccl.offload.optim.Adam;
 import io.jccl.offload.optim.AdamW;
 import io.jccl.offload.optim.Optimizer;
 import io.jccl.offload.optim.Sgd;
+import io.jccl.parallel.Compression;
 import io.jccl.train.GptShape;
 import io.jccl.train.Techniques;
 import java.util.Locale;
+import java.util.Map;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Option;
 
@@ -18,6 +22,24 @@ final class TrainOptions {
         adamw,
         sgd
     }
+
+    /** The largest head that the kernels of attention take. */
+    private static final int LARGEST_HEAD = 128;
+
+    /** Where the model computes, as on the command line. */
+    enum Where {
+        host,
+        cuda
+    }
+
+    @Option(
+            names = "--device",
+            defaultValue = "host",
+            paramLabel = "<host|cuda>",
+            description =
+                    "What the model computes on; with cuda each rank has a GPU, and NCCL carries the"
+                            + " data (default: ${DEFAULT-VALUE}).")
+    Where where = Where.host;
 
     @Option(
             names = "--dp",
@@ -282,6 +304,67 @@ final class TrainOptions {
                             t.ranks()));
         }
         return t;
+    }
+
+    /** The engine of the device, which {@code --engine} and the environment have to agree with. */
+    Engine engine(@Nullable Engine option, Map<String, String> environment) {
+        if (where == Where.host) {
+            Engine chosen = Engine.of(option, environment);
+            require(
+                    chosen != Engine.NCCL,
+                    "--engine is nccl, but the model computes on the CPU; add --device cuda, or use"
+                            + " host or mpi");
+            return chosen;
+        }
+        require(
+                option == null || option == Engine.NCCL,
+                "--engine is "
+                        + (option == null ? "" : option.text())
+                        + ", but with --device cuda NCCL carries the data; leave out --engine, or"
+                        + " use --device host");
+        require(
+                Cuda.deviceCount() > 0,
+                "--device is cuda, but this process sees no GPU; use --device host, or see jccl"
+                        + " doctor");
+        return Engine.NCCL;
+    }
+
+    /** What does not run on a GPU yet is refused by name. */
+    void checkDevice(Techniques t, GptShape shape) {
+        if (where == Where.host) {
+            return;
+        }
+        require(
+                shape.experts() == 0,
+                "--experts is "
+                        + shape.experts()
+                        + ", but experts run on the CPU alone; use --device host, or leave out"
+                        + " --experts");
+        require(
+                t.compress() instanceof Compression.None
+                        || t.compress() instanceof Compression.Cast,
+                "--compress is "
+                        + t.compressLabel()
+                        + ", which runs on the CPU alone; with --device cuda expected bf16 or fp16,"
+                        + " or use --device host");
+        int size = shape.hidden() / shape.heads();
+        require(
+                size <= LARGEST_HEAD,
+                "--hidden "
+                        + shape.hidden()
+                        + " of --heads "
+                        + shape.heads()
+                        + " is "
+                        + size
+                        + " for each head, but with --device cuda it is at most "
+                        + LARGEST_HEAD
+                        + "; give more --heads");
+    }
+
+    private static void require(boolean holds, String message) {
+        if (!holds) {
+            throw new IllegalArgumentException(message);
+        }
     }
 
     private static void range(String name, long value, long least, long most) {

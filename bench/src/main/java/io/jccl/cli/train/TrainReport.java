@@ -81,7 +81,8 @@ final class TrainReport {
 
         String name() {
             boolean experts = result.settings().shape().experts() > 0;
-            return techniques() + (experts ? ", experts" : "");
+            boolean gpus = result.engine().equals("nccl");
+            return techniques() + (experts ? ", experts" : "") + (gpus ? ", cuda" : "");
         }
     }
 

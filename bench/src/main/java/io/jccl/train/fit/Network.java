@@ -1,6 +1,7 @@
 package io.jccl.train.fit;
 
 import static java.lang.foreign.ValueLayout.JAVA_FLOAT;
+import static java.lang.foreign.ValueLayout.JAVA_INT;
 
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
@@ -49,7 +50,7 @@ public final class Network {
     private final MemorySegment logits;
     private final MemorySegment tile;
     private final MemorySegment sums;
-    private final int[] targets;
+    private final MemorySegment targets;
 
     /**
      * Tensors that a block keeps for the backward pass.
@@ -84,7 +85,7 @@ public final class Network {
         this.hidden = hidden;
         this.rows = rows;
         this.type = type;
-        this.targets = new int[rows];
+        this.targets = MemorySegment.ofArray(new int[rows]);
         long row = (long) rows * hidden;
         x = floats(device, row, owned);
         normed = floats(device, row, owned);
@@ -249,7 +250,7 @@ public final class Network {
         Functions.norm(x, normed, rows, hidden);
         Kernels.times(normed, w, 0, type, logits, rows, hidden, TOKENS, false, tile);
         for (int r = 0; r < rows; r++) {
-            targets[r] = text[at[from + r]];
+            targets.setAtIndex(JAVA_INT, r, text[at[from + r]]);
         }
         float scale = (float) (lossScale / rows);
         double loss = Functions.crossEntropy(logits, targets, rows, TOKENS, scale);

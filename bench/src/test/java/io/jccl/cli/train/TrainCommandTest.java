@@ -123,7 +123,7 @@ class TrainCommandTest {
                 "--resume=x --checkpoint c | --resume is 'x', expected the number of a saved step",
                 "--checkpoint /dev/null | --checkpoint '/dev/null' is a file, expected a folder",
                 "--checkpoint /dev/null/a | --checkpoint '/dev/null/a' cannot be made",
-                "--engine nccl | --engine is nccl, but the model computes on the CPU",
+                "--engine nccl | --engine is nccl, but the model computes on the CPU; add --device cuda",
                 "--lr 0 | --lr is 0.0, expected a number above 0",
                 "--context 16384 --batch 4096 | is too much for one step",
                 "--text /no/such/file | there is no file /no/such/file",

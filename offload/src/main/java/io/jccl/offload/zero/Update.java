@@ -35,6 +35,11 @@ final class Update {
     /** What GPUs decided about the step that was voted on last. */
     private boolean skipped;
 
+    /** Whether the CPU has begun to write this rank's state, and any rank's at the last vote. */
+    private boolean writing;
+
+    private boolean written;
+
     Update(
             ZeroConfig config,
             Ranks ranks,
@@ -94,11 +99,16 @@ final class Update {
         return !skipped;
     }
 
-    /** Tells all ranks how it went and, if a GPU decides, whether the step was skipped. */
+    /**
+     * Tells all ranks how it went, and whether the step was skipped if a GPU decides, else whether
+     * state was written.
+     */
     private void vote(@Nullable RuntimeException local) {
-        boolean seen = device != null && device.skipped();
+        boolean seen = device != null ? device.skipped() : writing;
         ranks.vote(seen ? 1 : 0, gradients.status(local));
-        skipped = device != null && ranks.sum() > 0;
+        boolean any = ranks.sum() > 0;
+        skipped = device != null && any;
+        written = device == null && any;
     }
 
     /**
@@ -109,6 +119,7 @@ final class Update {
      */
     private void update(double learningRate, double factor, @Nullable RuntimeException earlier) {
         boolean voted = false;
+        writing = false;
         // From here on the copy is that of this step.
         progress.canUndo = false;
         previousScale = scale.value();
@@ -123,11 +134,14 @@ final class Update {
                 gradients.agree(local, progress.steps + 1);
             }
             if (ranks.worst() != Ranks.FINE) {
+                boolean back = config.canRestore() || !written;
                 throw ranks.failed(
                         local,
-                        "all are back at step "
-                                + progress.steps
-                                + "; once the cause is gone, call step again");
+                        back || device != null
+                                ? "all are back at step "
+                                        + progress.steps
+                                        + "; once the cause is gone, call step again"
+                                : "no rank has a copy of the state before");
             }
         } catch (RuntimeException e) {
             RuntimeException second = states.settle(null);
@@ -136,6 +150,9 @@ final class Update {
             }
             if (device != null && !config.keeps()) {
                 throw unlessUntouched(device, e, voted);
+            }
+            if (voted && written && !config.canRestore()) {
+                throw mixture("the CPU", e);
             }
             if (voted || config.canRestore()) {
                 restore(e, voted);
@@ -161,11 +178,18 @@ final class Update {
         } catch (RuntimeException e) {
             cause.addSuppressed(e);
         }
+        return mixture("a GPU", cause);
+    }
+
+    /** The state can be used no more, and the gradients must not be applied again. */
+    private JcclException mixture(String by, RuntimeException cause) {
         progress.clear();
         return new JcclException(
                 "step "
                         + (progress.steps + 1)
-                        + " failed when a GPU was updating the state of rank "
+                        + " failed when "
+                        + by
+                        + " was updating the state of rank "
                         + config.rank()
                         + ", which may be a mixture now: load a checkpoint or initialize;"
                         + " keepPrevious would have kept the state of before the step: "
@@ -214,6 +238,7 @@ final class Update {
         OptimizerState state = states.take(p);
         Buffer sums = gradients.take(p);
         publisher.prepare(p);
+        writing = true;
         config.optimizer()
                 .step(state, 0, sums, p.target(), progress.steps + 1, learningRate, factor);
         states.putBack(p);

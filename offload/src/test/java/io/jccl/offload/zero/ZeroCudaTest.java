@@ -146,7 +146,7 @@ class ZeroCudaTest {
                 c, Demo.LAYERS, Adam.defaults(), o, Demo.noScale(), memory.tiers);
     }
 
-    private static float[] train(
+    static float[] train(
             int ranks, boolean gpus, boolean streams, @Nullable Path drives, ZeroOptions o)
             throws InterruptedException {
         AtomicReferenceArray<float[]> results = new AtomicReferenceArray<>(ranks);
@@ -424,7 +424,7 @@ class ZeroCudaTest {
         assertTrue(repeated > 0, "no error was survived");
     }
 
-    private static int trainInspiteOfErrors(
+    static int trainInspiteOfErrors(
             ZeroOptimizer zero, Communicator c, Stream user, Demo.Memory memory) {
         int repeats = 0;
         while (zero.steps() < STEPS) {
@@ -435,7 +435,7 @@ class ZeroCudaTest {
                 try {
                     zero.step(RATE);
                 } catch (JcclException e) {
-                    if (repeats++ > 5) {
+                    if (repeats++ > 5 || String.valueOf(e.getMessage()).contains("mixture")) {
                         throw e;
                     }
                     if (String.valueOf(e.getMessage()).contains("gradients were lost")) {

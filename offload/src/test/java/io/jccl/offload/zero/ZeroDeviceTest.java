@@ -348,4 +348,53 @@ class ZeroDeviceTest {
                     }
                 });
     }
+
+    /**
+     * The CPU updates, a copy of the new parameters to a GPU fails, and no copy of the state is
+     * kept: the step must not be repeated, since its gradients would be applied twice.
+     */
+    @ParameterizedTest
+    @CsvSource({"0, 1", "3, 1", "0, 2", "3, 2"})
+    void withoutACopyAFailedUpdateIsNotRepeated(int stage, int ranks) throws Exception {
+        ZeroOptions o = ZeroOptions.stage(stage).withTiers(Tier.DEVICE, Tier.PINNED, Tier.PINNED);
+        float[] expected = ZeroCudaTest.train(ranks, false, false, null, o);
+        AtomicInteger refused = new AtomicInteger();
+        for (int which = 1; which <= 16; which++) {
+            String rule = "cudaMemcpyAsync:" + which + ":error=1";
+            ZeroCudaTest.onRanks(
+                    ranks,
+                    true,
+                    null,
+                    (c, memory) -> {
+                        try (ZeroOptimizer zero = ZeroCudaTest.create(c, o, memory)) {
+                            Demo.initialize(zero, 17);
+                            Demo.microStep(zero, Demo.data(17, 0, 0, c.rank()));
+                            if (c.rank() == ranks - 1) {
+                                CudaFake.inject(rule);
+                            }
+                            try {
+                                zero.step(RATE);
+                                return;
+                            } catch (JcclException e) {
+                                if (String.valueOf(e.getMessage()).contains("mixture now: load")) {
+                                    refused.incrementAndGet();
+                                } else {
+                                    throw e;
+                                }
+                            }
+                            assertThrows(IllegalStateException.class, () -> zero.step(RATE));
+                            Demo.initialize(zero, 17);
+                            for (int s = 0; s < 3; s++) {
+                                Demo.step(zero, 17, s, 1, c.rank(), RATE);
+                            }
+                            assertArrayEquals(expected, Demo.parameters(zero));
+                        } catch (JcclException e) {
+                            // Another copy failed, such as one of the gradients.
+                            c.abort(rule + ": " + e.getMessage());
+                        }
+                    });
+            CudaFake.reset();
+        }
+        assertTrue(refused.get() > 0, "no update failed");
+    }
 }

@@ -1,0 +1,241 @@
+package io.jccl.cli.train;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import io.jccl.cli.OnFakes;
+import io.jccl.cli.OnFakes.Result;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
+import org.jspecify.annotations.Nullable;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/**
+ * {@code train --device cuda} on the fakes of CUDA, NCCL and cuBLAS, whose kernels are the sources
+ * of the real ones. Losses are those of a single rank on the CPU.
+ */
+@Timeout(value = 240, unit = TimeUnit.SECONDS)
+class TrainCudaTest {
+    private static final int STEPS = 3;
+
+    /** Small: the fakes run each thread of a kernel after the other. */
+    private static final String MODEL =
+            "train --layers 2 --hidden 8 --heads 2 --context 4 --batch 4 --steps ";
+
+    private static final String OF_ANY_SIZE = "train --layers 1 --context 4 --steps 1 ";
+
+    /** Other orders of sums: parts of 2^-24; docs/train.md allows 1e-3 for a whole training. */
+    private static final double TOLERANCE = 1e-6;
+
+    /** As in docs/train.md, for bfloat16 gradients or parameters. */
+    private static final double NARROW = 1e-2;
+
+    @TempDir private static Path folder = Path.of("");
+
+    private static @Nullable OnFakes fakes;
+    private static @Nullable List<Double> onCpu;
+
+    @TempDir Path output = Path.of("");
+
+    @BeforeAll
+    static void buildFakes() throws Exception {
+        fakes = OnFakes.build(folder);
+    }
+
+    @AfterAll
+    static void endLoop() throws InterruptedException {
+        if (fakes != null) {
+            fakes.close();
+        }
+    }
+
+    private static Result jccl(Map<String, String> environment, String line) throws Exception {
+        return Objects.requireNonNull(fakes).jccl(environment, line.split(" +"));
+    }
+
+    private List<Double> losses(String more) throws Exception {
+        Path json = output.resolve("run.json");
+        Result r = jccl(Map.of(), MODEL + STEPS + " " + more + " -J " + json);
+        assertEquals(0, r.status(), r::toString);
+        return read(json);
+    }
+
+    private static List<Double> read(Path json) throws Exception {
+        List<Double> losses = new ArrayList<>();
+        JsonNode run = new ObjectMapper().readTree(json.toFile()).at("/jccl_train/runs").get(0);
+        run.get("losses").forEach(l -> losses.add(l.asDouble()));
+        return losses;
+    }
+
+    private List<Double> onCpu() throws Exception {
+        List<Double> known = onCpu;
+        if (known == null) {
+            known = losses("");
+            assertEquals(STEPS, known.size());
+            assertTrue(known.getLast() < known.getFirst(), known::toString);
+            onCpu = known;
+        }
+        return known;
+    }
+
+    private static double difference(List<Double> a, List<Double> b) {
+        assertEquals(a.size(), b.size());
+        double most = 0;
+        for (int i = 0; i < a.size(); i++) {
+            most = Math.max(most, Math.abs(a.get(i) - b.get(i)));
+        }
+        return most;
+    }
+
+    @ParameterizedTest
+    @ValueSource(
+            strings = {
+                "--optimizer adamw",
+                "--dp 2 --accumulate 2 --compress bf16",
+                "--bf16 --recompute",
+                "--dp 2 --zero 2 --accumulate 2",
+                "--dp 2 --zero 3 --offload host",
+                "--tp 2 --sequence-parallel",
+                "--pp 2 --accumulate 2",
+                "--tp 2 --pp 2 --accumulate 2 --bf16"
+            })
+    void lossesAreThoseOfTheCpu(String techniques) throws Exception {
+        List<Double> expected = techniques.contains("--optimizer") ? losses(techniques) : onCpu();
+        double difference = difference(expected, losses("--device cuda " + techniques));
+        boolean narrow = techniques.contains("bf16");
+        assertTrue(
+                difference <= (narrow ? NARROW : TOLERANCE), techniques + ": off by " + difference);
+        if (narrow) {
+            assertTrue(difference > TOLERANCE, "nothing was rounded");
+        }
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @ValueSource(
+            strings = {
+                "--optimizer sgd",
+                "--accumulate 4",
+                "--dp 4",
+                "--dp 2 --compress fp16",
+                "--dp 2 --zero 0",
+                "--dp 2 --zero 1 --recompute",
+                "--dp 2 --zero 3 --offload nvme",
+                "--pp 2 --accumulate 4 --schedule gpipe --no-overlap",
+                "--tp 2 --dp 2 --zero 2"
+            })
+    void lossesOfOtherSets(String techniques) throws Exception {
+        lossesAreThoseOfTheCpu(techniques);
+    }
+
+    /** Ranks as processes, each with the GPU of its number. */
+    @Test
+    void ranksMayBeProcesses() throws Exception {
+        Path json = output.resolve("processes.json");
+        Result r =
+                jccl(Map.of(), "run -n 2 -- " + MODEL + STEPS + " --device cuda --dp 2 -J " + json);
+        assertEquals(0, r.status(), r::toString);
+        assertTrue(difference(onCpu(), read(json)) <= TOLERANCE);
+    }
+
+    /** A checkpoint of a GPU is one of the CPU, and the other way round. */
+    @ParameterizedTest
+    @CsvSource({"--device cuda, --device host", "--device host, --device cuda"})
+    void resumesOnTheOtherDevice(String first, String second) throws Exception {
+        Path at = output.resolve("checkpoint");
+        Result r = jccl(Map.of(), MODEL + "2 " + first + " --checkpoint " + at);
+        assertEquals(0, r.status(), r::toString);
+        List<Double> rest = losses(second + " --resume --checkpoint " + at);
+        assertTrue(difference(onCpu().subList(2, STEPS), rest) <= TOLERANCE, rest::toString);
+    }
+
+    @Test
+    void comparesWithTheCpu() throws Exception {
+        Path json = output.resolve("compare.json");
+        Result r =
+                Objects.requireNonNull(fakes)
+                        .jccl(
+                                Map.of(),
+                                Stream.concat(
+                                                Stream.of((MODEL + "2 --device cuda").split(" +")),
+                                                Stream.of("--compare", "single", "-J", "" + json))
+                                        .toArray(String[]::new));
+        assertEquals(0, r.status(), r::toString);
+        JsonNode runs = new ObjectMapper().readTree(json.toFile()).at("/jccl_train/runs");
+        assertEquals(2, runs.size(), r::toString);
+        assertTrue(runs.get(0).get("engine").asText().startsWith("host"), r::toString);
+        assertEquals("nccl", runs.get(1).get("engine").asText());
+        r.has("single, cuda");
+    }
+
+    @ParameterizedTest
+    @CsvSource(
+            delimiter = '|',
+            value = {
+                "--experts 2 | --experts is 2, but experts run on the CPU alone; use --device host",
+                "--dp 2 --compress topk:0.1 | --compress is topk:0.1, which runs on the CPU alone",
+                "--dp 2 --compress powersgd:2 | with --device cuda expected bf16 or fp16",
+                "--engine host | --engine is host, but with --device cuda NCCL carries the data",
+                "--hidden 512 --heads 2 | is 256 for each head, but with --device cuda it is at"
+                        + " most 128; give more --heads",
+                "--dp 64 --batch 64 | a rank of this machine needs GPU"
+            })
+    void whatIsNotThereIsRefused(String more, String message) throws Exception {
+        Result r = jccl(Map.of(), OF_ANY_SIZE + "--device cuda " + more);
+        assertEquals(2, r.status(), r::toString);
+        r.has(message);
+        assertFalse(r.text().contains("\tat "), r::toString);
+    }
+
+    @Test
+    void withoutAGpuTheCpuIsNamed() throws Exception {
+        Result r = jccl(Map.of("JCCL_FAKE_DEVICES", "0"), MODEL + "1 --device cuda");
+        assertEquals(2, r.status(), r::toString);
+        r.has("--device is cuda, but this process sees no GPU; use --device host");
+    }
+
+    /** What goes wrong on a GPU ends the run with its name. */
+    @ParameterizedTest
+    @CsvSource(
+            delimiter = '|',
+            value = {
+                "JCCL_FAKE_INJECT | cublasGemmEx@0:3:error=13 | --hidden 8 |"
+                        + " CUBLAS_STATUS_EXECUTION_FAILED",
+                "JCCL_FAKE_MEMORY | 67108864 | --hidden 256 --batch 64 --context 32 |"
+                        + " no memory on cuda:0 for a buffer of"
+            })
+    void faultsAreNamed(String variable, String value, String model, String message)
+            throws Exception {
+        String line = "train --device cuda --layers 2 --heads 4 --steps 2 " + model;
+        Result r = jccl(Map.of(variable, value), line);
+        assertEquals(1, r.status(), r::toString);
+        r.has(message);
+        assertFalse(r.text().contains("\tat "), r::toString);
+    }
+
+    /** Nothing is left of the files of a drive. */
+    @Test
+    void aDriveIsLeftClean() throws Exception {
+        losses("--device cuda --offload nvme --nvme " + output);
+        try (Stream<Path> left = Files.list(output)) {
+            assertEquals(List.of("run.json"), left.map(p -> "" + p.getFileName()).toList());
+        }
+    }
+}
