@@ -123,6 +123,36 @@ final class PlainStore implements ParameterStore {
     }
 
     @Override
+    public int states() {
+        return 1 + state.moments();
+    }
+
+    @Override
+    public void visit(int number, Initial visitor) {
+        Buffer all = number == 0 ? state.parameters() : state.moment(number - 1);
+        for (int l = 0; l + 1 < firstWeight.length; l++) {
+            for (int i = firstWeight[l]; i < firstWeight[l + 1]; i++) {
+                visitor.fill(l, i - firstWeight[l], all.slice(from[i], from[i + 1] - from[i]));
+            }
+        }
+    }
+
+    @Override
+    public void restore(long taken, State values) {
+        for (int k = 0; k < states(); k++) {
+            int number = k;
+            visit(
+                    number,
+                    (l, w, to) -> {
+                        to.zero();
+                        values.fill(number, l, w, to);
+                    });
+        }
+        steps = taken;
+        reducer.carried().forEach(Buffer::zero);
+    }
+
+    @Override
     public void begin(boolean last) {
         reducer.begin(last);
     }
