@@ -153,11 +153,7 @@ final class ShardedStore implements ParameterStore {
         zero.restore(
                 steps,
                 (layer, tensor, moment, to) ->
-                        fill(
-                                (l, w, b) -> values.fill(moment + 1, l, w, b),
-                                layer,
-                                tensor,
-                                to));
+                        fill((l, w, b) -> values.fill(moment + 1, l, w, b), layer, tensor, to));
     }
 
     @Override

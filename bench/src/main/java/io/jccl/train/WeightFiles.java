@@ -163,7 +163,11 @@ final class WeightFiles {
                     @Nullable Safetensors in = k == 0 ? model : state;
                     if (in != null) {
                         Part.Layer l = layers.get(layer);
-                        read(in, name(l, l.weights().get(weight), k), l.weights().get(weight), values);
+                        read(
+                                in,
+                                name(l, l.weights().get(weight), k),
+                                l.weights().get(weight),
+                                values);
                     }
                 });
     }

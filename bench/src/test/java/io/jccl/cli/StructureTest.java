@@ -71,6 +71,7 @@ class StructureTest {
                     "io.jccl.offload.memplan",
                     "io.jccl.offload.nvme",
                     "io.jccl.offload.optim",
+                    "io.jccl.offload.weights",
                     "io.jccl.offload.zero",
                     "io.jccl.parallel",
                     "io.jccl.rendezvous",

@@ -57,7 +57,18 @@ class WeightFilesTest {
         Techniques t = Techniques.parse(techniques);
         t.check(shape, 4);
         return new RunSettings(
-                        shape, t, 4, steps, 0.003, optimizer, 1, 1, folder, null, 5, RunSettings.START)
+                        shape,
+                        t,
+                        4,
+                        steps,
+                        0.003,
+                        optimizer,
+                        1,
+                        1,
+                        folder,
+                        null,
+                        5,
+                        RunSettings.START)
                 .withWeights(load, save);
     }
 
@@ -157,7 +168,8 @@ class WeightFilesTest {
         Path saved = folder.resolve("half");
         List<Double> whole = losses(settings(first, experts, o, STEPS, corpus, null, null), corpus);
         List<Double> parts =
-                new ArrayList<>(losses(settings(first, experts, o, HALF, corpus, null, saved), corpus));
+                new ArrayList<>(
+                        losses(settings(first, experts, o, HALF, corpus, null, saved), corpus));
         parts.addAll(losses(settings(then, experts, o, STEPS, corpus, saved, null), corpus));
         assertArrayEquals(array(whole), array(parts), tolerance);
     }
@@ -202,8 +214,9 @@ class WeightFilesTest {
             }
         }
         byte[] bytes = Files.readAllBytes(start);
-        Path cut = Files.write(
-                folder.resolve("cut.safetensors"), Arrays.copyOf(bytes, bytes.length - 1));
+        Path cut =
+                Files.write(
+                        folder.resolve("cut.safetensors"), Arrays.copyOf(bytes, bytes.length - 1));
         refused(
                 "so it was cut",
                 settings("single", 0, Adam.defaults(), 1, corpus, cut, null),
@@ -234,8 +247,7 @@ class WeightFilesTest {
                 other);
         // The parameters alone go on with another rule.
         Path model = saved.resolve(WeightFiles.MODEL);
-        RunSettings alone =
-                settings("single", 0, Sgd.withMomentum(0.9), 1, corpus, model, null);
+        RunSettings alone = settings("single", 0, Sgd.withMomentum(0.9), 1, corpus, model, null);
         assertEquals(1, losses(alone, corpus).size());
     }
 }

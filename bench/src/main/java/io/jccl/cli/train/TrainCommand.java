@@ -34,7 +34,6 @@ import java.util.Map;
 import java.util.Objects;
 import java.util.concurrent.Callable;
 import java.util.concurrent.atomic.AtomicReference;
-import java.util.stream.Stream;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine;
 import picocli.CommandLine.Command;
@@ -163,21 +162,7 @@ public final class TrainCommand implements Callable<Integer> {
                             + " a restart by jccl run: from the newest one, if any).")
     private @Nullable String resume;
 
-    @Option(
-            names = "--load",
-            paramLabel = "<path>",
-            description =
-                    "Begin with weights in safetensors: a file or index for the parameters alone, or"
-                            + " a folder written by --save on any layout of ranks.")
-    private @Nullable Path load;
-
-    @Option(
-            names = "--save",
-            paramLabel = "<folder>",
-            description =
-                    "Write parameters and optimizer state as safetensors after the last step, to a"
-                            + " new or empty folder.")
-    private @Nullable Path save;
+    @Mixin private WeightOptions weights = new WeightOptions();
 
     /** The run under way among all that {@code --compare} makes; null if there is only one. */
     private TrainReporter.@Nullable Part part;
@@ -278,18 +263,7 @@ public final class TrainCommand implements Callable<Integer> {
                 "--checkpoint '"
                         + checkpoint
                         + "' is for one run, --compare makes several; leave out one");
-        require(
-                compare == null || (load == null && save == null),
-                "--load and --save are for one run, --compare makes several; leave out one");
-        require(
-                load == null || resume == null,
-                "--load '" + load + "' and --resume both give the first weights; leave out one");
-        require(
-                load == null || Files.exists(load),
-                "--load '" + load + "' is not there; give a safetensors file or folder");
-        if (save != null) {
-            checkEmpty(save);
-        }
+        weights.check(compare != null, resume != null);
         Map<Path, String> seen = new HashMap<>();
         for (Map.Entry<String, @Nullable Path> e :
                 List.<Map.Entry<String, @Nullable Path>>of(
@@ -307,21 +281,6 @@ public final class TrainCommand implements Callable<Integer> {
         }
         if (checkpoint != null) {
             checkFolder(checkpoint);
-        }
-    }
-
-    /** What another model's files left would be taken for this one's. */
-    private static void checkEmpty(Path save) throws IOException {
-        String name = "--save '" + save + "' ";
-        require(
-                !Files.exists(save) || Files.isDirectory(save),
-                name + "is a file, expected a new or empty folder; name another");
-        if (Files.exists(save)) {
-            try (Stream<Path> files = Files.list(save)) {
-                require(
-                        files.findAny().isEmpty(),
-                        name + "has files in it, expected a new or empty folder; name another");
-            }
         }
     }
 
@@ -375,8 +334,8 @@ public final class TrainCommand implements Callable<Integer> {
                 resume == null
                         ? startedAgain() ? RunSettings.NEWEST : RunSettings.START
                         : resume.equals("newest") ? RunSettings.NEWEST : Integer.parseInt(resume),
-                load,
-                save);
+                weights.load,
+                weights.save);
     }
 
     /** Whether a launcher has started this run before, and it has saved something. */

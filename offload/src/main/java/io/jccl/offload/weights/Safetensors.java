@@ -121,7 +121,11 @@ public final class Safetensors implements AutoCloseable {
             }
             if (!f.entries.containsKey(e.getKey())) {
                 throw new IOException(
-                        source + " says that tensor " + e.getKey() + " is in " + f.file
+                        source
+                                + " says that tensor "
+                                + e.getKey()
+                                + " is in "
+                                + f.file
                                 + ", but it is not; export both again");
             }
             files.put(e.getKey(), f);
@@ -133,7 +137,11 @@ public final class Safetensors implements AutoCloseable {
         Path plain = Path.of(name).getFileName();
         if (plain == null || !plain.toString().equals(name) || name.equals("..")) {
             throw new IOException(
-                    source + " says that tensor " + tensor + " is in '" + name
+                    source
+                            + " says that tensor "
+                            + tensor
+                            + " is in '"
+                            + name
                             + "', expected the name of a file in the same folder");
         }
         return source.resolveSibling(name);
@@ -199,8 +207,14 @@ public final class Safetensors implements AutoCloseable {
         WeightTensor t = tensor(name);
         if (!t.shape().equals(shape)) {
             throw new IOException(
-                    file(name).file + ": tensor " + name + " has the shape " + t.shape()
-                            + ", expected " + shape + "; give the weights of the same model");
+                    file(name).file
+                            + ": tensor "
+                            + name
+                            + " has the shape "
+                            + t.shape()
+                            + ", expected "
+                            + shape
+                            + "; give the weights of the same model");
         }
         if (!t.type().converts()) {
             throw wrongType(t);
@@ -210,7 +224,11 @@ public final class Safetensors implements AutoCloseable {
 
     private IOException wrongType(WeightTensor t) throws IOException {
         return new IOException(
-                file(t.name()).file + ": tensor " + t.name() + " is of type " + t.type()
+                file(t.name()).file
+                        + ": tensor "
+                        + t.name()
+                        + " is of type "
+                        + t.type()
                         + ", expected F32, BF16 or F16; convert it first");
     }
 

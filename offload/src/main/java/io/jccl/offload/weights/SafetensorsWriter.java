@@ -129,8 +129,16 @@ public final class SafetensorsWriter {
         boolean converts = t.type().converts() && given == DataType.FLOAT32;
         if (elements.count() != t.count() || (given != type && !converts)) {
             throw new IllegalArgumentException(
-                    "tensor " + t.name() + " has " + t.count() + " elements of " + t.type()
-                            + ", but the source gave " + elements.count() + " of " + given.label());
+                    "tensor "
+                            + t.name()
+                            + " has "
+                            + t.count()
+                            + " elements of "
+                            + t.type()
+                            + ", but the source gave "
+                            + elements.count()
+                            + " of "
+                            + given.label());
         }
         MemorySegment from = elements.asSegment();
         long size = t.type().size();
@@ -162,7 +170,8 @@ public final class SafetensorsWriter {
     public static void writeIndex(Path file, Map<String, String> places, long bytes)
             throws IOException {
         ByteArrayOutputStream text = new ByteArrayOutputStream();
-        try (JsonGenerator out = SafetensorsFile.JSON.createGenerator(text).useDefaultPrettyPrinter()) {
+        try (JsonGenerator out =
+                SafetensorsFile.JSON.createGenerator(text).useDefaultPrettyPrinter()) {
             out.writeStartObject();
             out.writeObjectFieldStart("metadata");
             out.writeNumberField("total_size", bytes);

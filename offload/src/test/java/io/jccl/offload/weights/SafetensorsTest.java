@@ -56,7 +56,8 @@ class SafetensorsTest {
             for (String name : List.of("f32", "f16", "bf16")) {
                 assertArrayEquals(ramp(), read(in, name), name);
             }
-            assertEquals(new WeightTensor("f16", WeightType.F16, List.of(2L, 3L, 4L)), in.tensor("f16"));
+            assertEquals(
+                    new WeightTensor("f16", WeightType.F16, List.of(2L, 3L, 4L)), in.tensor("f16"));
             assertEquals(2.5f, read(in, "scalar")[0]);
             assertEquals(0, in.tensor("empty").count());
             assertEquals(1, read(in, "gr\u00f6\u00dfe \"1\"")[0]);
@@ -207,7 +208,10 @@ class SafetensorsTest {
         Path index = folder.resolve("m.safetensors.index.json");
         String[][] cases = {
             {"{'weight_map':{'third':'a.safetensors'}}", "tensor third is in"},
-            {"{'weight_map':{'first':'../a.safetensors'}}", "tensor first is in '../a.safetensors'"},
+            {
+                "{'weight_map':{'first':'../a.safetensors'}}",
+                "tensor first is in '../a.safetensors'"
+            },
             {"{'weight_map':{'first':'b.safetensors'}}", "b.safetensors"},
             {"{'metadata':{}}", "no weight_map"},
             {"{'weight_map'", "not the JSON"},
