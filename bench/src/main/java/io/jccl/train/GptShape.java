@@ -56,6 +56,15 @@ public record GptShape(
             return (long) rows * columns / (split == Split.NONE ? 1 : parts);
         }
 
+        /** Elements of a rank that follow each other in the whole matrix too. */
+        long run(int parts) {
+            return switch (split) {
+                case COLUMNS -> columns / parts;
+                case THIRDS -> columns / parts / 3;
+                default -> count(parts);
+            };
+        }
+
         /** Index in the whole matrix of a rank's element. */
         long index(long local, int part, int parts) {
             switch (split) {

@@ -47,6 +47,7 @@ public final class GptTrainer implements AutoCloseable {
     private final Part part;
     private final ParameterStore store;
     private final @Nullable ParameterStore experts;
+    private final WeightFiles weights;
     private final Stage stage;
     private final @Nullable Pipeline pipeline;
     private final Batches batches;
@@ -81,6 +82,7 @@ public final class GptTrainer implements AutoCloseable {
                                             new Mesh.Axis(EXPERT, techniques.expert()),
                                             new Mesh.Axis(TENSOR, techniques.tensor()))));
             part = part();
+            weights = new WeightFiles(settings, corpus, part);
             batches =
                     new Batches(
                             corpus,
@@ -319,6 +321,25 @@ public final class GptTrainer implements AutoCloseable {
 
     void load(Checkpoints from, int wanted, Consumer<String> warn) throws IOException {
         step = from.load(world, wanted, folder -> files(folder, false), warn);
+    }
+
+    /** Sets the state from files of any layout. All ranks call it. */
+    void load(Path from) throws IOException {
+        step = weights.load(from, store, experts);
+    }
+
+    /** Writes the state to a folder, for any layout. All ranks call it. */
+    void save(Path folder) throws IOException {
+        boolean first = mesh.coordinate(DATA) == 0 && mesh.coordinate(TENSOR) == 0;
+        int ep = mesh.coordinate(EXPERT);
+        WeightFiles.Seat seat =
+                new WeightFiles.Seat(
+                        mesh.group(TENSOR),
+                        first && ep == 0,
+                        first && experts != null,
+                        mesh.coordinate(PIPELINE) * techniques.expert() + ep,
+                        techniques.pipeline() * techniques.expert());
+        weights.save(world, folder, step, seat, store, experts);
     }
 
     /** Each part of the model has a folder, shared by its replicas. */

@@ -29,6 +29,19 @@ interface ParameterStore extends AutoCloseable {
     /** Sets all parameters from their {@link Initial values}. */
     void initialize(Initial values);
 
+    /** Parameters and moments per element. */
+    int states();
+
+    /**
+     * Passes parameters (state 0) or a moment of all weights on. All ranks call it.
+     *
+     * @param state its number, less than {@link #states}
+     */
+    void visit(int state, Initial visitor);
+
+    /** Sets all parameters and moments as they are after a number of steps. All ranks call it. */
+    void restore(long steps, State values);
+
     /** Begins a micro-step's backward pass. */
     void begin(boolean last);
 
@@ -66,5 +79,11 @@ interface ParameterStore extends AutoCloseable {
     @FunctionalInterface
     interface Initial {
         void fill(int layer, int weight, Buffer values);
+    }
+
+    /** Provides parameters (state 0) and moments; what it leaves alone is zero. */
+    @FunctionalInterface
+    interface State {
+        void fill(int state, int layer, int weight, Buffer values);
     }
 }

@@ -13,6 +13,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.function.Consumer;
 
 /** Whole float32 parameters on each rank; {@link GradientReducer} averages their gradients. */
 final class PlainStore implements ParameterStore {
@@ -86,7 +87,7 @@ final class PlainStore implements ParameterStore {
         weights = new Buffer[counts.size()];
         long from = 0;
         for (int i = 0; i < weights.length; i++) {
-            weights[i] = state.parameters().slice(from, counts.get(i));
+            weights[i] = state.state(0).slice(from, counts.get(i));
             gradients.add(reducer.gradient(i).zero());
             from += counts.get(i);
         }
@@ -109,19 +110,55 @@ final class PlainStore implements ParameterStore {
 
     @Override
     public void initialize(Initial values) {
+        visit(0, (l, w, to) -> onHost(to, host -> values.fill(l, w, host)));
+    }
+
+    /** Fills a buffer by way of host memory. */
+    private static void onHost(Buffer to, Consumer<Buffer> values) {
+        if (to.device().kind() == Device.Kind.HOST) {
+            values.accept(to);
+            return;
+        }
+        try (Buffer host = Device.host().allocate(DataType.FLOAT32, to.count())) {
+            values.accept(host);
+            to.copyFrom(host.asSegment());
+        }
+    }
+
+    @Override
+    public int states() {
+        return state.states();
+    }
+
+    @Override
+    public void visit(int number, Initial visitor) {
+        Buffer all = state.state(number);
+        long from = 0;
         for (int l = 0; l + 1 < firstWeight.length; l++) {
-            for (int w = 0; w < firstWeight[l + 1] - firstWeight[l]; w++) {
-                Buffer to = weight(l, w);
-                if (to.device().kind() == Device.Kind.HOST) {
-                    values.fill(l, w, to);
-                    continue;
-                }
-                try (Buffer host = Device.host().allocate(DataType.FLOAT32, to.count())) {
-                    values.fill(l, w, host);
-                    to.copyFrom(host.asSegment());
-                }
+            for (int i = firstWeight[l]; i < firstWeight[l + 1]; i++) {
+                long count = weights[i].count();
+                visitor.fill(l, i - firstWeight[l], all.slice(from, count));
+                from += count;
             }
         }
+    }
+
+    @Override
+    public void restore(long taken, State values) {
+        for (int k = 0; k < states(); k++) {
+            int number = k;
+            visit(
+                    number,
+                    (l, w, to) ->
+                            onHost(
+                                    to,
+                                    host -> {
+                                        host.zero();
+                                        values.fill(number, l, w, host);
+                                    }));
+        }
+        steps = taken;
+        reducer.carried().forEach(Buffer::zero);
     }
 
     @Override

@@ -19,6 +19,8 @@ import org.jspecify.annotations.Nullable;
  * @param checkpoint folder for checkpoints; null for none
  * @param every steps between two checkpoints; the last step is saved too
  * @param resume {@link #START}, {@link #NEWEST}, or the step of the checkpoint to go on from
+ * @param load safetensors file, index or folder to begin with; null for initial values by the seed
+ * @param save folder for safetensors files after the last step; null for none
  */
 public record RunSettings(
         GptShape shape,
@@ -32,12 +34,85 @@ public record RunSettings(
         @Nullable Path nvme,
         @Nullable Path checkpoint,
         int every,
-        int resume) {
+        int resume,
+        @Nullable Path load,
+        @Nullable Path save) {
     /** No checkpoint is loaded. */
     public static final int START = -1;
 
     /** The newest complete checkpoint is loaded. */
     public static final int NEWEST = 0;
+
+    /**
+     * Settings without files of weights.
+     *
+     * @param shape the model
+     * @param techniques the techniques to use
+     * @param batch sequences of a step, of all ranks
+     * @param steps optimizer steps from the first to the last
+     * @param learningRate of the optimizer
+     * @param optimizer the update rule
+     * @param seed of initial parameters and batches
+     * @param threads per rank for matrix products
+     * @param nvme folder for optimizer state in files; null without
+     * @param checkpoint folder for checkpoints; null for none
+     * @param every steps between two checkpoints
+     * @param resume the checkpoint to go on from
+     */
+    public RunSettings(
+            GptShape shape,
+            Techniques techniques,
+            int batch,
+            int steps,
+            double learningRate,
+            Optimizer optimizer,
+            long seed,
+            int threads,
+            @Nullable Path nvme,
+            @Nullable Path checkpoint,
+            int every,
+            int resume) {
+        this(
+                shape,
+                techniques,
+                batch,
+                steps,
+                learningRate,
+                optimizer,
+                seed,
+                threads,
+                nvme,
+                checkpoint,
+                every,
+                resume,
+                null,
+                null);
+    }
+
+    /**
+     * These settings with files of weights.
+     *
+     * @param from safetensors file, index or folder to begin with, or null
+     * @param to folder for safetensors files after the last step, or null
+     * @return new settings
+     */
+    public RunSettings withWeights(@Nullable Path from, @Nullable Path to) {
+        return new RunSettings(
+                shape,
+                techniques,
+                batch,
+                steps,
+                learningRate,
+                optimizer,
+                seed,
+                threads,
+                nvme,
+                checkpoint,
+                every,
+                resume,
+                from,
+                to);
+    }
 
     /** Sequences of a micro-batch. */
     int sequences() {
@@ -63,6 +138,8 @@ public record RunSettings(
                 nvme,
                 checkpoint,
                 every,
-                resume);
+                resume,
+                load,
+                save);
     }
 }

@@ -33,6 +33,7 @@ final class ShardedStore implements ParameterStore {
     private final Buffer[][] weights;
     private final Buffer[][] weightGradients;
     private final long[] counts;
+    private final int states;
     private long waited;
 
     /**
@@ -59,6 +60,7 @@ final class ShardedStore implements ParameterStore {
         this.layers = layers;
         this.operations = operations;
         this.stream = comm.device().defaultStream();
+        this.states = 1 + optimizer.moments();
         this.factor = (float) factor;
         counts = new long[layers.size()];
         long most = 0;
@@ -116,16 +118,41 @@ final class ShardedStore implements ParameterStore {
 
     @Override
     public void initialize(Initial initial) {
-        zero.initialize((layer, tensor, to) -> {
-            for (int l = 0; l < layers.size(); l++) {
-                List<GptShape.Weight> all = layers.get(l).weights();
-                for (int w = 0; layers.get(l).name().equals(layer) && w < all.size(); w++) {
-                    if (all.get(w).name().equals(tensor)) {
-                        initial.fill(l, w, to);
-                    }
+        zero.initialize((layer, tensor, to) -> fill(initial, layer, tensor, to));
+    }
+
+    private void fill(Initial values, String layer, String tensor, Buffer buffer) {
+        for (int l = 0; l < layers.size(); l++) {
+            List<GptShape.Weight> all = layers.get(l).weights();
+            for (int w = 0; layers.get(l).name().equals(layer) && w < all.size(); w++) {
+                if (all.get(w).name().equals(tensor)) {
+                    values.fill(l, w, buffer);
                 }
             }
-        });
+        }
+    }
+
+    @Override
+    public int states() {
+        return states;
+    }
+
+    @Override
+    public void visit(int state, Initial visitor) {
+        ZeroOptimizer.Visitor each = (layer, tensor, from) -> fill(visitor, layer, tensor, from);
+        if (state == 0) {
+            zero.forEachParameter(each);
+        } else {
+            zero.forEachMoment(state - 1, each);
+        }
+    }
+
+    @Override
+    public void restore(long steps, State values) {
+        zero.restore(
+                steps,
+                (layer, tensor, moment, to) ->
+                        fill((l, w, b) -> values.fill(moment + 1, l, w, b), layer, tensor, to));
     }
 
     @Override

@@ -75,6 +75,8 @@ public final class TrainRun {
                             : new Checkpoints(settings.checkpoint(), corpus, settings);
             if (checkpoints != null && settings.resume() != RunSettings.START) {
                 trainer.load(checkpoints, settings.resume(), report::warn);
+            } else if (settings.load() != null) {
+                trainer.load(settings.load());
             } else {
                 trainer.initialize();
             }
@@ -120,6 +122,9 @@ public final class TrainRun {
                 report.step(trainer.steps(), losses[i], (now - start) * 1e-9);
             }
             double seconds = (System.nanoTime() - start) * 1e-9;
+            if (settings.save() != null) {
+                trainer.save(settings.save());
+            }
             List<Double> all = new ArrayList<>(count);
             for (double l : losses) {
                 all.add(l);

@@ -25,8 +25,11 @@ interface Weights extends AutoCloseable {
                 : new OnHost(optimizer, device, count);
     }
 
-    /** All parameters. */
-    Buffer parameters();
+    /** Parameters and moments per element. */
+    int states();
+
+    /** All parameters (0), or a moment of them. */
+    Buffer state(int number);
 
     /**
      * Steps, unless the gradients' norm is infinite or not a number.
@@ -59,8 +62,13 @@ interface Weights extends AutoCloseable {
         }
 
         @Override
-        public Buffer parameters() {
-            return state.parameters();
+        public int states() {
+            return 1 + state.moments();
+        }
+
+        @Override
+        public Buffer state(int number) {
+            return number == 0 ? state.parameters() : state.moment(number - 1);
         }
 
         @Override
@@ -128,8 +136,13 @@ interface Weights extends AutoCloseable {
         }
 
         @Override
-        public Buffer parameters() {
-            return state[0];
+        public int states() {
+            return state.length;
+        }
+
+        @Override
+        public Buffer state(int number) {
+            return state[number];
         }
 
         /** Waits once, when everything has been enqueued. */

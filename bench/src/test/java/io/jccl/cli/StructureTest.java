@@ -72,6 +72,7 @@ class StructureTest {
                     "io.jccl.offload.nvme",
                     "io.jccl.offload.optim",
                     "io.jccl.offload.timeplan",
+                    "io.jccl.offload.weights",
                     "io.jccl.offload.zero",
                     "io.jccl.parallel",
                     "io.jccl.rendezvous",

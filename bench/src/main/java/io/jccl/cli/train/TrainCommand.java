@@ -172,6 +172,8 @@ public final class TrainCommand implements Callable<Integer> {
                             + " a restart by jccl run: from the newest one, if any).")
     private @Nullable String resume;
 
+    @Mixin private WeightOptions weights = new WeightOptions();
+
     /** The run under way among all that {@code --compare} makes; null if there is only one. */
     private TrainReporter.@Nullable Part part;
 
@@ -273,6 +275,7 @@ public final class TrainCommand implements Callable<Integer> {
                 "--checkpoint '"
                         + checkpoint
                         + "' is for one run, --compare makes several; leave out one");
+        weights.check(compare != null, resume != null);
         Map<Path, String> seen = new HashMap<>();
         for (Map.Entry<String, @Nullable Path> e :
                 List.<Map.Entry<String, @Nullable Path>>of(
@@ -343,7 +346,9 @@ public final class TrainCommand implements Callable<Integer> {
                 every,
                 resume == null
                         ? startedAgain() ? RunSettings.NEWEST : RunSettings.START
-                        : resume.equals("newest") ? RunSettings.NEWEST : Integer.parseInt(resume));
+                        : resume.equals("newest") ? RunSettings.NEWEST : Integer.parseInt(resume),
+                weights.load,
+                weights.save);
     }
 
     /** Whether a launcher has started this run before, and it has saved something. */

@@ -217,6 +217,14 @@ final class TrainOptions {
     Rule rule = Rule.adam;
 
     @Option(
+            names = "--weight-decay",
+            paramLabel = "<x>",
+            description =
+                    "Weight decay, for adamw apart from the gradient (default: 0.01 for adamw,"
+                            + " otherwise 0).")
+    @Nullable Double weightDecay;
+
+    @Option(
             names = "--seed",
             defaultValue = "1",
             paramLabel = "<n>",
@@ -225,10 +233,18 @@ final class TrainOptions {
     long seed;
 
     Optimizer optimizer() {
+        if (weightDecay != null && !(weightDecay >= 0 && weightDecay < Float.MAX_VALUE)) {
+            throw new IllegalArgumentException(
+                    "--weight-decay is " + weightDecay + ", expected a finite number, 0 or more");
+        }
+        Adam adam = Adam.defaults();
+        AdamW adamw = AdamW.defaults();
+        double decay =
+                weightDecay != null ? weightDecay : rule == Rule.adamw ? adamw.weightDecay() : 0;
         return switch (rule) {
-            case adam -> Adam.defaults();
-            case adamw -> AdamW.defaults();
-            case sgd -> Sgd.withMomentum(0.9);
+            case adam -> new Adam(adam.beta1(), adam.beta2(), adam.epsilon(), decay);
+            case adamw -> new AdamW(adamw.beta1(), adamw.beta2(), adamw.epsilon(), decay);
+            case sgd -> new Sgd(0.9, 0, decay, false);
         };
     }
 

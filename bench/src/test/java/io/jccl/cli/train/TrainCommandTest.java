@@ -124,6 +124,12 @@ class TrainCommandTest {
                 "--checkpoint /dev/null | --checkpoint '/dev/null' is a file, expected a folder",
                 "--checkpoint /dev/null/a | --checkpoint '/dev/null/a' cannot be made",
                 "--engine nccl | --engine is nccl, but the model computes on the CPU; add --device cuda",
+                "--weight-decay -1 | --weight-decay is -1.0, expected a finite number, 0 or more",
+                "--load /no/such/file | --load '/no/such/file' is not there",
+                "--load / --checkpoint c --resume | --load '/' and --resume both give",
+                "--save / | --save '/' has files in it, expected a new or empty folder",
+                "--save /dev/null | --save '/dev/null' is a file, expected a new or empty folder",
+                "--save s --compare | --load and --save are for one run",
                 "--lr 0 | --lr is 0.0, expected a number above 0",
                 "--context 16384 --batch 4096 | is too much for one step",
                 "--text /no/such/file | there is no file /no/such/file",
@@ -229,6 +235,29 @@ class TrainCommandTest {
         r = run("--text " + binary);
         assertEquals(1, r.status);
         assertTrue(r.err.contains("is not UTF-8"), r.err);
+    }
+
+    @Test
+    void savesLoadsAndDecays() {
+        Path model = folder.resolve("model");
+        Result r = run("--dp 2 --zero 1 --steps 2 --save " + model);
+        assertEquals(0, r.status, r::toString);
+        String more = " --steps 40 --optimizer adamw --lr 0.01 --load ";
+        Path file = model.resolve("model.safetensors");
+        Result plain = run("--weight-decay 0" + more + file);
+        assertEquals(0, plain.status, plain::toString);
+        Result decayed = run("--weight-decay 20" + more + file);
+        assertEquals(0, decayed.status, decayed::toString);
+        // A decay of a fifth a step leaves weights near 0, which predict all characters alike.
+        assertTrue(lastLoss(decayed) > lastLoss(plain) + 0.1, decayed + "\n" + plain);
+        r = run("--steps 4 --load " + model);
+        assertEquals(0, r.status, r::toString);
+        assertTrue(r.out.lines().noneMatch(l -> l.strip().startsWith("2 ")), r.out);
+    }
+
+    private static double lastLoss(Result r) {
+        String line = r.out.lines().filter(l -> l.startsWith("loss ")).findFirst().orElseThrow();
+        return Double.parseDouble(line.strip().split("\\s+")[1]);
     }
 
     /** As jccl run --max-restarts says it: nobody writes --resume. */

@@ -104,6 +104,38 @@ class TrainCudaTest {
         return most;
     }
 
+    /** Files of one device are those of the other, whatever shards the state. */
+    @ParameterizedTest
+    @ValueSource(strings = {"--tp 2", "--dp 2 --zero 3"})
+    void weightsTravelBetweenDevices(String techniques) throws Exception {
+        Path host = output.resolve("host");
+        Path gpu = output.resolve("gpu");
+        losses("--save " + host);
+        String more = MODEL + (STEPS + 2) + " --load " + host;
+        Path json = output.resolve("two.json");
+        Result cpu = jccl(Map.of(), more + " -J " + json);
+        assertEquals(0, cpu.status(), cpu::toString);
+        List<Double> expected = read(json);
+        assertEquals(2, expected.size());
+        String onGpu = " --device cuda " + techniques;
+        Result r = jccl(Map.of(), more + onGpu + " --save " + gpu + " -J " + json);
+        assertEquals(0, r.status(), r::toString);
+        assertTrue(difference(expected, read(json)) <= TOLERANCE, r::toString);
+
+        // What the GPU wrote: two steps on, the CPU goes on alike from its own and from these.
+        Path own = output.resolve("own");
+        cpu = jccl(Map.of(), more + " --save " + own);
+        assertEquals(0, cpu.status(), cpu::toString);
+        List<List<Double>> both = new ArrayList<>();
+        for (Path from : List.of(own, gpu)) {
+            r = jccl(Map.of(), MODEL + (STEPS + 4) + " --load " + from + " -J " + json);
+            assertEquals(0, r.status(), r::toString);
+            both.add(read(json));
+        }
+        assertEquals(2, both.getFirst().size());
+        assertTrue(difference(both.getFirst(), both.getLast()) <= TOLERANCE, both::toString);
+    }
+
     @ParameterizedTest
     @ValueSource(
             strings = {

@@ -48,24 +48,31 @@ final class StateIo {
 
     /** Sets the state, but not the parameters that are made from it. */
     void initialize(ZeroOptimizer.Initializer initializer) {
+        restore(
+                0,
+                (layer, tensor, moment, to) -> {
+                    if (moment < 0) {
+                        initializer.fill(layer, tensor, to);
+                    }
+                });
+    }
+
+    /** Sets the state after a number of steps, but not the parameters that are made from it. */
+    void restore(long steps, ZeroOptimizer.StateInitializer initializer) {
         progress.clear();
         CRC32C crc = new CRC32C();
         try (Buffer whole = tiers.pinned().allocate(DataType.FLOAT32, Part.mostPadded(parts))) {
             for (Part p : parts) {
-                whole.zero();
-                long at = 0;
-                for (ShardedLayer.Tensor t : p.layer.tensors()) {
-                    initializer.fill(p.layer.name(), t.name(), whole.slice(at, t.count()));
-                    at += t.count();
-                }
-                add(crc, whole.slice(0, p.count).asSegment());
                 for (int k = 0; k <= optimizer.moments(); k++) {
-                    Buffer to = states.room(p, k);
-                    if (k == 0) {
-                        Numbers.copy(whole.slice(p.from, p.updated), to);
-                    } else {
-                        to.zero();
+                    whole.zero();
+                    long at = 0;
+                    for (ShardedLayer.Tensor t : p.layer.tensors()) {
+                        Buffer to = whole.slice(at, t.count());
+                        initializer.fill(p.layer.name(), t.name(), k - 1, to);
+                        at += t.count();
                     }
+                    add(crc, whole.slice(0, p.count).asSegment());
+                    Numbers.copy(whole.slice(p.from, p.updated), states.room(p, k));
                     states.put(p, k);
                 }
             }
@@ -80,7 +87,7 @@ final class StateIo {
                                 + " from one seed");
             }
         }
-        progress.set(0);
+        progress.set(steps);
     }
 
     private static void add(CRC32C crc, MemorySegment values) {
@@ -89,8 +96,8 @@ final class StateIo {
         }
     }
 
-    /** As {@link ZeroOptimizer#forEachParameter}. */
-    void forEach(ZeroOptimizer.Visitor visitor) {
+    /** Visits master parameters (0) or a moment. */
+    void forEach(int k, ZeroOptimizer.Visitor visitor) {
         boolean onHost = config.onHost();
         long most = Part.mostPadded(parts);
         try (Buffer device = tiers.device().allocate(DataType.FLOAT32, most);
@@ -98,10 +105,10 @@ final class StateIo {
             for (Part p : parts) {
                 Buffer values = onHost ? device : host;
                 if (config.stage() == 0) {
-                    values = states.get(p, 0);
+                    values = states.get(p, k);
                 } else {
                     Buffer all = device.slice(0, p.padded);
-                    tiers.engine().toDevice(states.get(p, 0), p.ofRank(all), 0).await(FOREVER);
+                    tiers.engine().toDevice(states.get(p, k), p.ofRank(all), 0).await(FOREVER);
                     config.comm().allGather(all, ranks.stream);
                     ranks.mark();
                     ranks.drain();

@@ -13,6 +13,7 @@ import java.io.IOException;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Objects;
 
 /**
  * Trains with optimizer state, gradients and parameters that are sharded over the ranks of a
@@ -340,6 +341,20 @@ public final class ZeroOptimizer implements AutoCloseable {
         void fill(String layer, String tensor, Buffer values);
     }
 
+    /** Provides parameters and moments of a tensor. */
+    @FunctionalInterface
+    public interface StateInitializer {
+        /**
+         * Fills parameters or a moment of one tensor.
+         *
+         * @param layer the layer's name
+         * @param tensor the tensor's name
+         * @param moment index of the moment, -1 for the parameters
+         * @param values float32 in host memory, all zero
+         */
+        void fill(String layer, String tensor, int moment, Buffer values);
+    }
+
     /** Receives the values of a tensor. */
     @FunctionalInterface
     public interface Visitor {
@@ -370,6 +385,28 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     /**
+     * Sets all parameters and moments, such as those of a run with another layout. All ranks call
+     * it. The loss scale stays as it is.
+     *
+     * @param steps the number of steps that led to them, 0 or more
+     * @param initializer provides the values, the same on all ranks
+     * @throws IllegalArgumentException if the number is negative
+     * @throws JcclException as {@link #initialize}
+     * @throws io.jccl.offload.OffloadMemoryException as {@link #initialize}
+     */
+    public void restore(long steps, StateInitializer initializer) {
+        progress.checkOpen();
+        if (steps < 0) {
+            throw new IllegalArgumentException(
+                    "the number of steps is " + steps + ", expected 0 or more");
+        }
+        gradients.forget();
+        windows.drop();
+        values.restore(steps, initializer);
+        update.refresh(true);
+    }
+
+    /**
      * Passes all master parameters to every rank, layer by layer. All ranks call it.
      *
      * @param visitor receives them
@@ -380,7 +417,22 @@ public final class ZeroOptimizer implements AutoCloseable {
     public void forEachParameter(Visitor visitor) {
         progress.checkOpen();
         progress.checkState();
-        values.forEach(visitor);
+        values.forEach(0, visitor);
+    }
+
+    /**
+     * Passes a moment of all parameters to every rank, layer by layer. All ranks call it.
+     *
+     * @param moment its index
+     * @param visitor receives it
+     * @throws IndexOutOfBoundsException if the optimizer has no such moment
+     * @throws JcclException if a rank failed
+     * @throws io.jccl.offload.OffloadMemoryException as {@link #forEachParameter}
+     */
+    public void forEachMoment(int moment, Visitor visitor) {
+        progress.checkOpen();
+        progress.checkState();
+        values.forEach(1 + Objects.checkIndex(moment, config.optimizer().moments()), visitor);
     }
 
     /**

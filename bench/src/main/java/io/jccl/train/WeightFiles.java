@@ -1,0 +1,327 @@
+package io.jccl.train;
+
+import io.jccl.Communicator;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.device.Stream;
+import io.jccl.error.JcclException;
+import io.jccl.offload.weights.Safetensors;
+import io.jccl.offload.weights.SafetensorsWriter;
+import io.jccl.offload.weights.WeightTensor;
+import io.jccl.offload.weights.WeightType;
+import io.jccl.train.GptShape.Weight;
+import java.io.IOException;
+import java.lang.foreign.MemorySegment;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * A model in safetensors files: whole tensors by name, whatever the layout of the ranks that write
+ * or read them. A folder has {@code model.safetensors} with the parameters and {@code
+ * optimizer.safetensors} with the moments, either as one file or as several with an index.
+ */
+final class WeightFiles {
+    static final String MODEL = "model.safetensors";
+    static final String OPTIMIZER = "optimizer.safetensors";
+
+    private static final String STEPS = "jccl.steps";
+    private static final String RULE = "jccl.optimizer";
+    private static final String ALPHABET = "jccl.alphabet";
+    private static final String HEADS = "jccl.heads";
+
+    private final GptShape shape;
+    private final Part part;
+    private final Map<String, String> expected = new LinkedHashMap<>();
+    private final String rule;
+
+    WeightFiles(RunSettings settings, Corpus corpus, Part part) {
+        this.shape = settings.shape();
+        this.part = part;
+        this.rule = settings.optimizer().label();
+        expected.put(ALPHABET, corpus.alphabet());
+        expected.put(HEADS, Integer.toString(shape.heads()));
+    }
+
+    /** The name of a weight: {@code block0.qkv}, {@code block0.expert3.w1}. */
+    private static String name(Part.Layer layer, Weight w, int state) {
+        int dot = layer.name().indexOf('.');
+        String block = dot < 0 ? layer.name() : layer.name().substring(0, dot);
+        return block + "." + w.name() + (state == 0 ? "" : ".moment" + (state - 1));
+    }
+
+    private static WeightTensor tensor(Part.Layer layer, Weight w, int state) {
+        return new WeightTensor(
+                name(layer, w, state),
+                WeightType.F32,
+                List.of((long) w.rows(), (long) w.columns()));
+    }
+
+    // Loading.
+
+    /**
+     * Sets parameters and, if a folder has them, moments. All ranks call it; each reads what it
+     * needs, after all ranks have checked the whole model alike.
+     *
+     * @param from a folder, or a file or index with parameters alone
+     * @param experts the store of experts; null without
+     * @return the steps that were taken; 0 without moments
+     * @throws IOException if a tensor is missing, or of another shape or type; the message names it
+     */
+    int load(Path from, ParameterStore store, @Nullable ParameterStore experts) throws IOException {
+        boolean folder = Files.isDirectory(from);
+        boolean moments = folder && has(from, OPTIMIZER);
+        try (Safetensors model = folder ? Safetensors.open(from, MODEL) : Safetensors.open(from);
+                @Nullable Safetensors state = moments ? Safetensors.open(from, OPTIMIZER) : null) {
+            check(from, model, 0);
+            for (int k = 1; state != null && k < store.states(); k++) {
+                check(from, state, k);
+            }
+            int steps = state == null ? 0 : steps(from, state);
+            fill(model, state, steps, store, part.layers());
+            if (experts != null) {
+                fill(model, state, steps, experts, part.expertLayers());
+            }
+            return steps;
+        }
+    }
+
+    private static boolean has(Path folder, String name) {
+        return Files.exists(folder.resolve(name))
+                || Files.exists(folder.resolve(name + Safetensors.INDEX));
+    }
+
+    /** Checks the whole model, not only this rank's part, so that all ranks fail alike. */
+    private void check(Path from, Safetensors in, int state) throws IOException {
+        Part whole = new Part(shape, 0, 1, 0, shape.layers(), 0, shape.experts());
+        List<Part.Layer> layers = new ArrayList<>(whole.layers());
+        layers.addAll(whole.expertLayers());
+        for (Part.Layer l : layers) {
+            for (Weight w : l.weights()) {
+                WeightTensor t = tensor(l, w, state);
+                in.expect(t.name(), t.shape());
+            }
+        }
+        for (Map.Entry<String, String> e : expected.entrySet()) {
+            String there = in.metadata().getOrDefault(e.getKey(), e.getValue());
+            if (!there.equals(e.getValue())) {
+                throw new IOException(
+                        from
+                                + " is of a model with "
+                                + e.getKey()
+                                + " '"
+                                + there
+                                + "', this one has '"
+                                + e.getValue()
+                                + "'; give the same text and --heads");
+            }
+        }
+    }
+
+    private int steps(Path from, Safetensors state) throws IOException {
+        String saved = state.metadata().getOrDefault(RULE, "none");
+        if (!saved.equals(rule)) {
+            throw new IOException(
+                    from
+                            + " has the optimizer state of "
+                            + saved
+                            + ", this run uses "
+                            + rule
+                            + "; give --optimizer "
+                            + saved
+                            + ", or load "
+                            + MODEL
+                            + " in it for the parameters alone");
+        }
+        String steps = state.metadata().getOrDefault(STEPS, "");
+        if (!steps.matches("\\d{1,9}")) {
+            throw new IOException(
+                    from
+                            + ": "
+                            + OPTIMIZER
+                            + " says "
+                            + STEPS
+                            + " '"
+                            + steps
+                            + "', expected a number of steps; save it again");
+        }
+        return Integer.parseInt(steps);
+    }
+
+    private void fill(
+            Safetensors model,
+            @Nullable Safetensors state,
+            int steps,
+            ParameterStore store,
+            List<Part.Layer> layers) {
+        store.restore(
+                steps,
+                (k, layer, weight, values) -> {
+                    @Nullable Safetensors in = k == 0 ? model : state;
+                    if (in != null) {
+                        Part.Layer l = layers.get(layer);
+                        read(
+                                in,
+                                name(l, l.weights().get(weight), k),
+                                l.weights().get(weight),
+                                values);
+                    }
+                });
+    }
+
+    /** Reads the rows or columns that this rank has of a matrix. */
+    private void read(Safetensors in, String name, Weight w, Buffer values) {
+        long run = w.run(part.tensorRanks());
+        try {
+            for (long i = 0; i < values.count(); i += run) {
+                long from = w.index(i, part.tensorRank(), part.tensorRanks());
+                in.read(name, from, values.slice(i, run));
+            }
+        } catch (IOException e) {
+            throw new JcclException("tensor " + name + " cannot be read: " + e.getMessage(), e);
+        }
+    }
+
+    // Saving.
+
+    /** Where a rank stands in the model, and who splits its matrices. */
+    record Seat(Communicator tensor, boolean dense, boolean experts, int file, int files) {}
+
+    /**
+     * Writes whole tensors. All ranks call it, the first replica of each part writes; rank 0 writes
+     * the index when all files are there.
+     *
+     * @param folder new or empty
+     */
+    void save(
+            Communicator world,
+            Path folder,
+            int step,
+            Seat seat,
+            ParameterStore store,
+            @Nullable ParameterStore experts)
+            throws IOException {
+        Files.createDirectories(folder);
+        // The model comes last, so that a folder without it was not completed.
+        write(world, folder, OPTIMIZER, step, seat, 1, store, experts);
+        write(world, folder, MODEL, step, seat, 0, store, experts);
+    }
+
+    private void write(
+            Communicator world,
+            Path folder,
+            String name,
+            int step,
+            Seat seat,
+            int first,
+            ParameterStore store,
+            @Nullable ParameterStore experts)
+            throws IOException {
+        int end = first == 0 ? 1 : store.states();
+        Map<WeightTensor, float[]> all = new LinkedHashMap<>();
+        for (int k = first; k < end; k++) {
+            collect(k, seat, seat.dense, store, part.layers(), all);
+            if (experts != null) {
+                collect(k, seat, seat.experts, experts, part.expertLayers(), all);
+            }
+        }
+        if (end > first && (seat.dense || seat.experts)) {
+            Map<String, String> metadata = new LinkedHashMap<>(expected);
+            metadata.put("format", "pt");
+            metadata.put(STEPS, Integer.toString(step));
+            metadata.put(RULE, rule);
+            SafetensorsWriter.write(
+                    folder.resolve(file(name, seat.file, seat.files)),
+                    metadata,
+                    List.copyOf(all.keySet()),
+                    t ->
+                            Buffer.wrap(
+                                    MemorySegment.ofArray(all.getOrDefault(t, new float[0])),
+                                    DataType.FLOAT32));
+        }
+        world.barrier(world.device().defaultStream());
+        if (end > first && world.rank() == 0 && seat.files > 1) {
+            index(folder, name, seat.files);
+        }
+        world.barrier(world.device().defaultStream());
+    }
+
+    private static String file(String name, int file, int files) {
+        return files == 1
+                ? name
+                : name.replace(
+                        ".safetensors",
+                        String.format("-%05d-of-%05d.safetensors", file + 1, files));
+    }
+
+    private static void index(Path folder, String name, int files) throws IOException {
+        Map<String, String> places = new LinkedHashMap<>();
+        long bytes = 0;
+        for (int f = 0; f < files; f++) {
+            String file = file(name, f, files);
+            try (Safetensors in = Safetensors.open(folder.resolve(file))) {
+                for (String tensor : in.names()) {
+                    places.put(tensor, file);
+                    bytes += in.tensor(tensor).bytes();
+                }
+            }
+        }
+        SafetensorsWriter.writeIndex(folder.resolve(name + Safetensors.INDEX), places, bytes);
+    }
+
+    /** Gathers whole matrices; those that this rank does not write are dropped. */
+    private void collect(
+            int state,
+            Seat seat,
+            boolean writes,
+            ParameterStore store,
+            List<Part.Layer> layers,
+            Map<WeightTensor, float[]> to) {
+        store.visit(
+                state,
+                (layer, weight, values) -> {
+                    Part.Layer l = layers.get(layer);
+                    Weight w = l.weights().get(weight);
+                    float[] whole = whole(seat.tensor, w, values);
+                    if (writes) {
+                        to.put(tensor(l, w, state), whole);
+                    }
+                });
+    }
+
+    private float[] whole(Communicator tensor, Weight w, Buffer values) {
+        int parts = part.tensorRanks();
+        float[] whole = new float[Math.toIntExact(w.count(1))];
+        if (parts == 1 || w.split() == GptShape.Split.NONE) {
+            values.copyTo(whole);
+            return whole;
+        }
+        int count = Math.toIntExact(values.count());
+        float[] gathered = new float[parts * count];
+        try (Buffer all = tensor.device().allocate(DataType.FLOAT32, gathered.length)) {
+            Buffer own = all.slice((long) tensor.rank() * count, count);
+            Stream stream = tensor.device().defaultStream();
+            if (values.device().kind() == Device.Kind.HOST) {
+                own.copyFrom(values.asSegment());
+            } else {
+                stream.copy(values, own);
+            }
+            tensor.allGather(own, all, stream);
+            stream.synchronize();
+            all.copyTo(gathered);
+        }
+        int run = Math.toIntExact(w.run(parts));
+        for (int r = 0; r < parts; r++) {
+            for (int i = 0; i < count; i += run) {
+                int to = Math.toIntExact(w.index(i, r, parts));
+                System.arraycopy(gathered, r * count + i, whole, to, run);
+            }
+        }
+        return whole;
+    }
+}

@@ -1,0 +1,226 @@
+package io.jccl.offload.weights;
+
+import com.fasterxml.jackson.core.JsonFactory;
+import com.fasterxml.jackson.core.JsonParser;
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.core.JsonToken;
+import com.fasterxml.jackson.core.StreamReadFeature;
+import java.io.IOException;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.nio.ByteOrder;
+import java.nio.channels.FileChannel;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+
+/** One mapped file, checked in whole before any element is read. */
+final class SafetensorsFile {
+    /** The limit of the format's own library. */
+    static final long MOST_HEADER = 100_000_000;
+
+    static final JsonFactory JSON =
+            JsonFactory.builder().enable(StreamReadFeature.STRICT_DUPLICATE_DETECTION).build();
+
+    private static final ValueLayout.OfLong LENGTH =
+            ValueLayout.JAVA_LONG_UNALIGNED.withOrder(ByteOrder.LITTLE_ENDIAN);
+
+    /** A tensor and where its elements lie behind the header. */
+    record Entry(WeightTensor tensor, long from, long to) {}
+
+    final Path file;
+    final Map<String, Entry> entries = new LinkedHashMap<>();
+    final Map<String, String> metadata = new LinkedHashMap<>();
+    private final MemorySegment data;
+
+    SafetensorsFile(Path file, Arena arena) throws IOException {
+        this.file = file;
+        MemorySegment all;
+        try (FileChannel c = FileChannel.open(file, StandardOpenOption.READ)) {
+            long size = c.size();
+            if (size < Long.BYTES) {
+                throw wrong("it has " + size + " bytes, so it was cut", null);
+            }
+            all = c.map(FileChannel.MapMode.READ_ONLY, 0, size, arena);
+        }
+        long header = all.get(LENGTH, 0);
+        if (header < 2 || header > MOST_HEADER) {
+            throw wrong(
+                    "its header has "
+                            + Long.toUnsignedString(header)
+                            + " bytes, expected 2 to "
+                            + MOST_HEADER,
+                    null);
+        }
+        if (header > all.byteSize() - Long.BYTES) {
+            throw wrong(
+                    "it has "
+                            + all.byteSize()
+                            + " bytes and a header of "
+                            + header
+                            + ", so it was cut",
+                    null);
+        }
+        byte[] text = all.asSlice(Long.BYTES, header).toArray(ValueLayout.JAVA_BYTE);
+        data = all.asSlice(Long.BYTES + header);
+        try (JsonParser in = JSON.createParser(text)) {
+            parse(in);
+        } catch (JsonProcessingException e) {
+            throw wrong("its header is not the JSON of this format: " + e.getOriginalMessage(), e);
+        } catch (IllegalArgumentException e) {
+            throw wrong(String.valueOf(e.getMessage()), e);
+        }
+        checkPlaces();
+    }
+
+    private void parse(JsonParser in) throws IOException {
+        expect(in, in.nextToken(), JsonToken.START_OBJECT, "an object");
+        while (in.nextToken() == JsonToken.FIELD_NAME) {
+            String name = in.currentName();
+            expect(in, in.nextToken(), JsonToken.START_OBJECT, "an object for " + name);
+            if (name.equals("__metadata__")) {
+                while (in.nextToken() == JsonToken.FIELD_NAME) {
+                    String key = in.currentName();
+                    expect(in, in.nextToken(), JsonToken.VALUE_STRING, "a text for " + key);
+                    metadata.put(key, in.getText());
+                }
+            } else {
+                entries.put(name, tensor(in, name));
+            }
+        }
+        if (in.nextToken() != null) {
+            throw new IllegalArgumentException("its header goes on after the object");
+        }
+    }
+
+    private static Entry tensor(JsonParser in, String name) throws IOException {
+        WeightType type = null;
+        List<Long> shape = null;
+        List<Long> places = List.of();
+        while (in.nextToken() == JsonToken.FIELD_NAME) {
+            String key = in.currentName();
+            JsonToken value = in.nextToken();
+            switch (key) {
+                case "dtype" -> type = type(in.getText(), name);
+                case "shape" -> shape = numbers(in, value, name);
+                case "data_offsets" -> places = numbers(in, value, name);
+                default -> in.skipChildren();
+            }
+        }
+        if (type == null || shape == null || places.size() != 2) {
+            throw new IllegalArgumentException(
+                    "tensor "
+                            + name
+                            + " lacks one of dtype, shape and two data_offsets in the header");
+        }
+        return new Entry(new WeightTensor(name, type, shape), places.get(0), places.get(1));
+    }
+
+    private static WeightType type(String label, String name) {
+        for (WeightType t : WeightType.values()) {
+            if (t.name().equals(label)) {
+                return t;
+            }
+        }
+        throw new IllegalArgumentException(
+                "tensor "
+                        + name
+                        + " is of type "
+                        + label
+                        + ", expected one of "
+                        + List.of(WeightType.values()));
+    }
+
+    private static List<Long> numbers(JsonParser in, JsonToken start, String name)
+            throws IOException {
+        expect(in, start, JsonToken.START_ARRAY, "a list for tensor " + name);
+        List<Long> all = new ArrayList<>();
+        while (in.nextToken() != JsonToken.END_ARRAY) {
+            expect(in, in.currentToken(), JsonToken.VALUE_NUMBER_INT, "an integer for " + name);
+            all.add(in.getLongValue());
+        }
+        return all;
+    }
+
+    private static void expect(JsonParser in, JsonToken found, JsonToken expected, String what) {
+        if (found != expected) {
+            throw new IllegalArgumentException(
+                    "its header has "
+                            + found
+                            + " at byte "
+                            + in.currentLocation().getByteOffset()
+                            + ", expected "
+                            + what);
+        }
+    }
+
+    /** Tensors have to lie one after the other, from the first byte of the data to the last. */
+    private void checkPlaces() throws IOException {
+        List<Entry> all = new ArrayList<>(entries.values());
+        all.sort(Comparator.comparingLong(Entry::from).thenComparingLong(Entry::to));
+        long at = 0;
+        for (Entry e : all) {
+            String name = "tensor " + e.tensor.name();
+            if (e.from < 0 || e.to < e.from || e.to - e.from != e.tensor.bytes()) {
+                throw wrong(
+                        name
+                                + " lies at "
+                                + e.from
+                                + " to "
+                                + e.to
+                                + ", but its shape "
+                                + e.tensor.shape()
+                                + " of "
+                                + e.tensor.type()
+                                + " takes "
+                                + e.tensor.bytes()
+                                + " bytes",
+                        null);
+            }
+            if (e.from != at) {
+                throw wrong(
+                        name
+                                + " begins at byte "
+                                + e.from
+                                + " of the data, "
+                                + (e.from < at ? "within the tensor before it" : "after a gap")
+                                + "; expected "
+                                + at,
+                        null);
+            }
+            if (e.to > data.byteSize()) {
+                throw wrong(
+                        name
+                                + " ends at byte "
+                                + e.to
+                                + " of the data, but there are "
+                                + data.byteSize()
+                                + ", so it was cut",
+                        null);
+            }
+            at = e.to;
+        }
+        if (at != data.byteSize()) {
+            throw wrong((data.byteSize() - at) + " bytes follow the last tensor", null);
+        }
+    }
+
+    /** The elements of a tensor. */
+    MemorySegment elements(Entry e) {
+        return data.asSlice(e.from, e.to - e.from);
+    }
+
+    private IOException wrong(String what, Throwable cause) {
+        return new IOException(
+                file
+                        + " cannot be read as safetensors: "
+                        + what
+                        + "; bring the file back from a copy",
+                cause);
+    }
+}
