@@ -44,7 +44,13 @@ final class PredictionPlot {
                             p.timeUs(),
                             p.busbwGBps());
             // The spread is of the time.
-            time.add(new Point((double) p.bytes(), p.timeUs(), p.timeUs() * less, p.timeUs() * more, tip));
+            time.add(
+                    new Point(
+                            (double) p.bytes(),
+                            p.timeUs(),
+                            p.timeUs() * less,
+                            p.timeUs() * more,
+                            tip));
             double bus = p.busbwGBps();
             busbw.add(new Point((double) p.bytes(), bus, bus / more, bus / less, tip));
         }
