@@ -195,7 +195,7 @@ public record Hardware(
                 if (i == j) {
                     text.append(" X ");
                 } else if (i < gpus && j < gpus) {
-                    text.append(cube ? CUBE[i].split(" ")[j] : type.link());
+                    text.append(cube ? CUBE[i].split(" ", -1)[j] : type.link());
                 } else {
                     text.append(i % gpus == j % gpus ? "PIX" : "SYS");
                 }
