@@ -1,9 +1,11 @@
 package io.jccl.train;
 
 import io.jccl.compute.Compute;
+import io.jccl.compute.Update;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
+import io.jccl.device.Stream;
 import io.jccl.offload.optim.GradientNorm;
 import io.jccl.offload.optim.Optimizer;
 import io.jccl.offload.optim.OptimizerState;
@@ -148,12 +150,12 @@ interface Weights extends AutoCloseable {
         /** Waits once, when everything has been enqueued. */
         @Override
         public double step(List<Buffer> gradients, long step, double rate, double factor) {
-            io.jccl.device.Stream stream = device.defaultStream();
+            Stream stream = device.defaultStream();
             for (int i = 0; i < gradients.size(); i++) {
                 compute.sumOfSquares(gradients.get(i), norm, i > 0, stream);
             }
             compute.stepControl(norm, 1 / factor, Double.POSITIVE_INFINITY, stream);
-            io.jccl.compute.Update rule = optimizer.update(step, rate);
+            Update rule = optimizer.update(step, rate);
             long from = 0;
             for (Buffer g : gradients) {
                 compute.update(
