@@ -18,6 +18,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
@@ -256,7 +257,7 @@ final class WeightFiles {
                 ? name
                 : name.replace(
                         ".safetensors",
-                        String.format("-%05d-of-%05d.safetensors", file + 1, files));
+                        String.format(Locale.ROOT, "-%05d-of-%05d.safetensors", file + 1, files));
     }
 
     private static void index(Path folder, String name, int files) throws IOException {

@@ -257,7 +257,7 @@ class TrainCommandTest {
 
     private static double lastLoss(Result r) {
         String line = r.out.lines().filter(l -> l.startsWith("loss ")).findFirst().orElseThrow();
-        return Double.parseDouble(line.strip().split("\\s+")[1]);
+        return Double.parseDouble(line.replaceAll("^loss +([0-9.]+) .*", "$1"));
     }
 
     /** As jccl run --max-restarts says it: nobody writes --resume. */

@@ -18,6 +18,7 @@ import java.util.Comparator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import org.jspecify.annotations.Nullable;
 
 /** One mapped file, checked in whole before any element is read. */
 final class SafetensorsFile {
@@ -215,7 +216,7 @@ final class SafetensorsFile {
         return data.asSlice(e.from, e.to - e.from);
     }
 
-    private IOException wrong(String what, Throwable cause) {
+    private IOException wrong(String what, @Nullable Throwable cause) {
         return new IOException(
                 file
                         + " cannot be read as safetensors: "

@@ -136,7 +136,7 @@ class SafetensorsTest {
         for (int n = 0; n < whole.length; n++) {
             Files.write(file, java.util.Arrays.copyOf(whole, n));
             IOException e = assertThrows(IOException.class, () -> Safetensors.open(file).close());
-            assertTrue(String.valueOf(e.getMessage()).contains("cut"), e.getMessage());
+            assertTrue(String.valueOf(e.getMessage()).contains("cut"), e::toString);
         }
     }
 
@@ -228,6 +228,6 @@ class SafetensorsTest {
 
     private static void names(String expected, org.junit.jupiter.api.function.Executable call) {
         IOException e = assertThrows(IOException.class, call);
-        assertTrue(String.valueOf(e.getMessage()).contains(expected), e.getMessage());
+        assertTrue(String.valueOf(e.getMessage()).contains(expected), e::toString);
     }
 }
