@@ -62,7 +62,7 @@ final class Batches {
         this.context = context;
         stream = device.defaultStream();
         long rows = (long) sequences * context;
-        long count = 2 * microBatches * rows;
+        long count = 2L * microBatches * rows;
         all = owned.add(device.allocate(DataType.INT32, count));
         written =
                 device.kind() == Device.Kind.HOST
@@ -71,8 +71,8 @@ final class Batches {
         inputs = new Buffer[microBatches];
         targets = new Buffer[microBatches];
         for (int m = 0; m < microBatches; m++) {
-            inputs[m] = all.slice(2 * m * rows, rows);
-            targets[m] = all.slice((2 * m + 1) * rows, rows);
+            inputs[m] = all.slice(2L * m * rows, rows);
+            targets[m] = all.slice((2L * m + 1) * rows, rows);
         }
     }
 

@@ -12,6 +12,7 @@ import java.nio.file.Path;
 import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
+import java.util.NavigableMap;
 import java.util.Objects;
 import java.util.TreeMap;
 import java.util.function.Function;
@@ -186,7 +187,7 @@ final class ProbedMachine {
         };
     }
 
-    private static double nearest(TreeMap<Long, Double> measured, long bytes) {
+    private static double nearest(NavigableMap<Long, Double> measured, long bytes) {
         var below = measured.floorEntry(bytes);
         var above = measured.ceilingEntry(bytes);
         if (below == null || above == null) {

@@ -152,6 +152,7 @@ final class TimeText {
                         : String.format(Locale.ROOT, "%.3g us", seconds * 1e6);
     }
 
+    @SuppressWarnings("AnnotateFormatMethod") // the annotation would be a dependency
     private static void line(StringBuilder out, String format, Object... values) {
         out.append(String.format(Locale.ROOT, format, values).stripTrailing()).append('\n');
     }

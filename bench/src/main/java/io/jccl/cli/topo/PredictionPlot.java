@@ -38,7 +38,7 @@ final class PredictionPlot {
             String tip =
                     format(
                             "%s, %s %s: %.1f us, %.2f GB/s",
-                            Axis.bytes(p.bytes()),
+                            Axis.bytes((double) p.bytes()),
                             lower(p.algorithm()),
                             lower(p.protocol()),
                             p.timeUs(),
@@ -64,7 +64,7 @@ final class PredictionPlot {
             List<Point> timeMeasured = new ArrayList<>();
             for (Verdict.Size s : verdict.sizes()) {
                 MeasuredLog.Line m = s.measured();
-                String tip = Axis.bytes(m.bytes()) + ", measured: " + m.busbwGBps() + " GB/s";
+                String tip = Axis.bytes((double) m.bytes()) + ", measured: " + m.busbwGBps() + " GB/s";
                 busMeasured.add(new Point((double) m.bytes(), m.busbwGBps(), tip));
                 timeMeasured.add(new Point((double) m.bytes(), m.timeUs(), tip));
             }

@@ -3,6 +3,7 @@ package io.jccl.cli.train;
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.IntNode;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.nio.file.Files;
@@ -55,28 +56,46 @@ final class DeepSpeedFile {
     /** Keys with a flag of their own. */
     private static final Map<String, Flag> FLAGS =
             Map.of(
-                    TOTAL, new Flag("--batch", COUNT),
-                    ACCUMULATE, new Flag("--accumulate", COUNT),
-                    ZERO + "stage", new Flag("--zero", COUNT),
-                    ZERO + "offload_optimizer.nvme_path", new Flag("--nvme", FOLDER),
-                    "bf16.enabled", new Flag("--bf16", SWITCH),
-                    "optimizer.type", new Flag("--optimizer", RULE),
-                    "optimizer.params.lr", new Flag("--lr", NUMBER),
-                    "tensor_parallel.autotp_size", new Flag("--tp", COUNT));
+                    TOTAL,
+                    new Flag("--batch", COUNT),
+                    ACCUMULATE,
+                    new Flag("--accumulate", COUNT),
+                    ZERO + "stage",
+                    new Flag("--zero", COUNT),
+                    ZERO + "offload_optimizer.nvme_path",
+                    new Flag("--nvme", FOLDER),
+                    "bf16.enabled",
+                    new Flag("--bf16", SWITCH),
+                    "optimizer.type",
+                    new Flag("--optimizer", RULE),
+                    "optimizer.params.lr",
+                    new Flag("--lr", NUMBER),
+                    "tensor_parallel.autotp_size",
+                    new Flag("--tp", COUNT));
 
     /** Keys that must have a value, since the trainer has no flag for them: what it does. */
     private static final Map<String, String> FIXED =
             Map.of(
-                    "optimizer.params.betas", "[0.9,0.999]",
-                    "optimizer.params.eps", "1.0E-8",
-                    "fp16.enabled", "false",
-                    "gradient_clipping", "0.0",
-                    ZERO + "zero_quantized_weights", "false",
-                    ZERO + "zero_quantized_gradients", "false",
-                    "sparse_attention", "",
-                    "progressive_layer_drop.enabled", "false",
-                    "curriculum_learning.enabled", "false",
-                    "compression_training", "");
+                    "optimizer.params.betas",
+                    "[0.9,0.999]",
+                    "optimizer.params.eps",
+                    "1.0E-8",
+                    "fp16.enabled",
+                    "false",
+                    "gradient_clipping",
+                    "0.0",
+                    ZERO + "zero_quantized_weights",
+                    "false",
+                    ZERO + "zero_quantized_gradients",
+                    "false",
+                    "sparse_attention",
+                    "",
+                    "progressive_layer_drop.enabled",
+                    "false",
+                    "curriculum_learning.enabled",
+                    "false",
+                    "compression_training",
+                    "");
 
     /** Keys that change nothing of the result: how it is computed, or what is printed. */
     private static final Set<String> WITHOUT_EFFECT =
@@ -163,41 +182,39 @@ final class DeepSpeedFile {
 
     private void collect(String prefix, JsonNode node) {
         node.properties()
-                .forEach(
-                        e -> {
-                            String key = prefix + e.getKey();
-                            if (e.getValue().isObject()
-                                    && !e.getValue().isEmpty()
-                                    && !FIXED.containsKey(key)) {
-                                collect(key + ".", e.getValue());
-                            } else if (!e.getValue().asText("").equals("auto")) {
-                                leaves.put(key, e.getValue());
-                            }
-                        });
+                .forEach(e -> {
+                    String key = prefix + e.getKey();
+                    if (e.getValue().isObject()
+                            && !e.getValue().isEmpty()
+                            && !FIXED.containsKey(key)) {
+                        collect(key + ".", e.getValue());
+                    } else if (!e.getValue().asText("").equals("auto")) {
+                        leaves.put(key, e.getValue());
+                    }
+                });
     }
 
     private void translate() {
-        leaves.forEach(
-                (key, value) -> {
-                    Flag flag = FLAGS.get(key);
-                    String fixed = FIXED.get(key);
-                    if (flag != null) {
-                        Object converted = flag.kind.value.apply(value);
-                        if (converted == null) {
-                            throw refused(key, value, "expected " + flag.kind.expected);
-                        }
-                        if (!converted.equals(false)) {
-                            flags.put(flag.option, converted);
-                        }
-                    } else if (fixed != null) {
-                        requireFixed(key, value, fixed);
-                    } else if (!WITHOUT_EFFECT.contains(key)
-                            && !Set.of(MICRO, STATE, PARAMETERS, "optimizer.params.weight_decay")
-                                    .contains(key)
-                            && SECTIONS_WITHOUT_EFFECT.stream().noneMatch(key::startsWith)) {
-                        unknown.add(key);
-                    }
-                });
+        leaves.forEach((key, value) -> {
+            Flag flag = FLAGS.get(key);
+            String fixed = FIXED.get(key);
+            if (flag != null) {
+                Object converted = flag.kind.value.apply(value);
+                if (converted == null) {
+                    throw refused(key, value, "expected " + flag.kind.expected);
+                }
+                if (!converted.equals(false)) {
+                    flags.put(flag.option, converted);
+                }
+            } else if (fixed != null) {
+                requireFixed(key, value, fixed);
+            } else if (!WITHOUT_EFFECT.contains(key)
+                    && !Set.of(MICRO, STATE, PARAMETERS, "optimizer.params.weight_decay")
+                            .contains(key)
+                    && SECTIONS_WITHOUT_EFFECT.stream().noneMatch(key::startsWith)) {
+                unknown.add(key);
+            }
+        });
         weightDecay();
         tiers();
     }
@@ -279,7 +296,7 @@ final class DeepSpeedFile {
             if (all % each != 0) {
                 throw refused(
                         TOTAL,
-                        leaves.get(TOTAL),
+                        IntNode.valueOf(all),
                         "expected a multiple of "
                                 + each
                                 + ", which is "
@@ -289,7 +306,10 @@ final class DeepSpeedFile {
             }
             flags.put("--dp", (int) (all / each));
         } else {
-            Integer dp = given(line, "--dp") ? line.getCommandSpec().findOption("--dp").getValue() : null;
+            Integer dp =
+                    given(line, "--dp")
+                            ? line.getCommandSpec().findOption("--dp").getValue()
+                            : null;
             if (dp == null) {
                 throw new IllegalArgumentException(
                         NAME
@@ -318,18 +338,16 @@ final class DeepSpeedFile {
     void apply(CommandLine line, PrintWriter out) {
         batch(line);
         List<String> taken = new ArrayList<>();
-        flags.forEach(
-                (name, value) -> {
-                    if (!given(line, name)) {
-                        OptionSpec option = line.getCommandSpec().findOption(name);
-                        option.setValue(value);
-                        taken.add(value.equals(true) ? name : name + " " + value);
-                    }
-                });
+        flags.forEach((name, value) -> {
+            if (!given(line, name)) {
+                OptionSpec option = line.getCommandSpec().findOption(name);
+                option.setValue(value);
+                taken.add(value.equals(true) ? name : name + " " + value);
+            }
+        });
         out.println("# " + NAME + " " + file + ": " + String.join(" ", taken));
         if (!unknown.isEmpty()) {
-            out.println(
-                    "# WARNING: not known, so without effect: " + String.join(", ", unknown));
+            out.println("# WARNING: not known, so without effect: " + String.join(", ", unknown));
         }
     }
 }

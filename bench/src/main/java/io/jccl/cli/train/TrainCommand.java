@@ -226,8 +226,7 @@ public final class TrainCommand implements Callable<Integer> {
         try {
             LaunchEnvironment launch = LaunchEnvironment.of(environment);
             if (deepSpeed != null) {
-                PrintWriter first =
-                        launch.rank() == 0 ? out : new PrintWriter(Writer.nullWriter());
+                PrintWriter first = launch.rank() == 0 ? out : new PrintWriter(Writer.nullWriter());
                 DeepSpeedFile.read(deepSpeed).apply(spec.commandLine(), first);
             }
             check();

@@ -51,8 +51,7 @@ class DeepSpeedFileTest {
     private int train(String config, String... more) throws IOException {
         Path file = Files.writeString(folder.resolve("config.json"), config);
         List<String> line = new ArrayList<>(List.of("--deepspeed", file.toString()));
-        line.addAll(
-                List.of("--layers", "1", "--hidden", "16", "--context", "8", "--steps", "2"));
+        line.addAll(List.of("--layers", "1", "--hidden", "16", "--context", "8", "--steps", "2"));
         line.addAll(List.of(more));
         return Main.execute(
                 "train",
@@ -105,7 +104,8 @@ class DeepSpeedFileTest {
 
     @Test
     void whatNobodyKnowsIsNamed() throws IOException {
-        String config = "{\"zero_optimisation\": {\"stage\": 1}, \"train_batch_size\": 4, \"x\": 1}";
+        String config =
+                "{\"zero_optimisation\": {\"stage\": 1}, \"train_batch_size\": 4, \"x\": 1}";
         assertEquals(0, train(config), err::toString);
         assertTrue(
                 out.toString().contains("not known, so without effect: x, zero_optimisation.stage"),
@@ -141,7 +141,8 @@ class DeepSpeedFileTest {
     @Test
     void theRanksGiveTheBatch() throws IOException {
         Path json = folder.resolve("a.json");
-        String config = "{\"train_micro_batch_size_per_gpu\": 3, \"gradient_accumulation_steps\": 2}";
+        String config =
+                "{\"train_micro_batch_size_per_gpu\": 3, \"gradient_accumulation_steps\": 2}";
         assertEquals(0, train(config, "--dp", "2", "--json", json.toString()), err::toString);
         assertTrue(out.toString().contains("--batch 12"), out::toString);
         assertEquals(2, run(json).get("dp").asInt());

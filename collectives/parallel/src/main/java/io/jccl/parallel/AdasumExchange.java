@@ -19,8 +19,8 @@ import org.jspecify.annotations.Nullable;
  * (1 - a.b / (2 |a|^2)) a + (1 - a.b / (2 |b|^2)) b
  * </pre>
  *
- * which is their sum if they are orthogonal, and their mean if they are equal. Ranks are combined in
- * pairs at doubling distances; both ranks of a pair compute the same bits.
+ * which is their sum if they are orthogonal, and their mean if they are equal. Ranks are combined
+ * in pairs at doubling distances; both ranks of a pair compute the same bits.
  */
 final class AdasumExchange extends Exchange {
     private final Communicator c;
@@ -32,13 +32,11 @@ final class AdasumExchange extends Exchange {
     private final Runnable[] combinations;
     private @Nullable Stream stream;
 
-    AdasumExchange(
-            Communicator c, Buffer bucket, Bucket.Plan plan, List<Parameter> parameters) {
+    AdasumExchange(Communicator c, Buffer bucket, Bucket.Plan plan, List<Parameter> parameters) {
         this.c = c;
         this.bucket = bucket;
         this.starts = plan.offsets().stream().mapToLong(Long::longValue).toArray();
-        this.counts =
-                plan.members().stream().mapToLong(p -> parameters.get(p).count()).toArray();
+        this.counts = plan.members().stream().mapToLong(p -> parameters.get(p).count()).toArray();
         int levels = Integer.numberOfTrailingZeros(c.size());
         this.exchanges = new Runnable[levels];
         this.combinations = new Runnable[levels];

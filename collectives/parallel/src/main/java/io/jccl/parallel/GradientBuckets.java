@@ -54,8 +54,7 @@ final class GradientBuckets implements AutoCloseable {
                 Bucket.Plan plan = plans.get(i);
                 Buffer memory = own.device().allocate(plan.type(), plan.count());
                 made.add(memory);
-                Exchange exchange =
-                        exchange(own, parameters, plan, memory, options, compute);
+                Exchange exchange = exchange(own, parameters, plan, memory, options, compute);
                 made.add(exchange);
                 carried.addAll(exchange.carried());
                 all[i] = new Bucket(plan, memory, own.device(), exchange);

@@ -15,9 +15,9 @@ import java.util.Objects;
  * @param compression how gradients are compressed; default {@link Compression#NONE}
  * @param adasum whether gradients become their adaptive sum instead of their mean, each parameter's
  *     on its own (Maleki et al., <a href="https://arxiv.org/abs/2006.02924">arXiv 2006.02924</a>):
- *     the sum of orthogonal ones, the mean of equal ones, so the learning rate of one rank may stay.
- *     For float32 in host memory, without compression, on 2<sup>k</sup> ranks, among which each
- *     gradient travels <i>k</i> times; as much memory again as the gradients. Default off
+ *     the sum of orthogonal ones, the mean of equal ones, so the learning rate of one rank may
+ *     stay. For float32 in host memory, without compression, on 2<sup>k</sup> ranks, among which
+ *     each gradient travels <i>k</i> times; as much memory again as the gradients. Default off
  */
 public record ReducerOptions(
         long bucketBytes,

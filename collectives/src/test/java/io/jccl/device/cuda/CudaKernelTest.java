@@ -177,9 +177,7 @@ class CudaKernelTest {
     }
 
     private static Path sources() {
-        return Path.of(System.getProperty("basedir", ""))
-                .toAbsolutePath()
-                .resolve("src/main/cuda");
+        return Path.of(System.getProperty("basedir", "")).toAbsolutePath().resolve("src/main/cuda");
     }
 
     /** The compiler may be missing, and takes its time. */

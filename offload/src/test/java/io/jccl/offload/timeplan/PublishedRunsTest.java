@@ -26,15 +26,12 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Objects;
 import org.junit.jupiter.api.Test;
 
 /** The tables of docs/plan-time.md are what is predicted. */
 class PublishedRunsTest {
     private static final Path PAGE = Path.of("..", "docs", "plan-time.md");
-
-    private static String format(String format, Object... values) {
-        return String.format(Locale.ROOT, format, values);
-    }
 
     /** A line for each published run. */
     static List<String> runs() {
@@ -42,7 +39,8 @@ class PublishedRunsTest {
         for (PublishedRun r : PublishedRun.all()) {
             double predicted = r.predicted(r.predict());
             lines.add(
-                    format(
+                    String.format(
+                            Locale.ROOT,
                             "| %s, %s | %d x %s | %,.0f | %,.0f | %+.1f%% | %s |",
                             r.run(),
                             r.setting(),
@@ -74,9 +72,13 @@ class PublishedRunsTest {
             int n = sorted.size();
             double median = (sorted.get((n - 1) / 2) + sorted.get(n / 2)) / 2;
             lines.add(
-                    format(
+                    String.format(
+                            Locale.ROOT,
                             "| %s | %d | %.1f%% | %.1f%% |",
-                            what, n, 100 * median, 100 * sorted.getLast()));
+                            what,
+                            n,
+                            100 * median,
+                            100 * sorted.getLast()));
         });
         return lines;
     }
@@ -96,9 +98,12 @@ class PublishedRunsTest {
                         TimePlanner.predict(
                                 MemoryPlanner.plan(job, Techniques.PLAIN), hardware, false);
                 lines.add(
-                        format(
+                        String.format(
+                                Locale.ROOT,
                                 "| %s | %d | %.0f%% |",
-                                machine, accumulation, 100 * time.communicationShare()));
+                                machine,
+                                accumulation,
+                                100 * time.communicationShare()));
             }
         }
         return lines;
@@ -143,12 +148,14 @@ class PublishedRunsTest {
 
     static List<String> sizes() {
         Map<String, StepTime> times = eight();
-        double plain = times.get("none: plain data parallelism").plan().job().model().parameters();
+        StepTime without = Objects.requireNonNull(times.get("none: plain data parallelism"));
+        double plain = without.plan().job().model().parameters();
         List<String> lines = new ArrayList<>();
         times.forEach((name, t) -> {
             double parameters = t.plan().job().model().parameters();
             lines.add(
-                    format(
+                    String.format(
+                            Locale.ROOT,
                             "| %s | %.2fe9 | %.1f | %,.0f | %.1f | %.0f%% |",
                             name,
                             parameters / 1e9,
@@ -186,7 +193,8 @@ class PublishedRunsTest {
     /** The promise that the page makes: half of all published runs are closer than a tenth. */
     @Test
     void medianBelowATenth() {
-        double median = Double.parseDouble(summary().getFirst().split("\\|")[3].replace("%", ""));
+        List<String> cells = List.of(summary().getFirst().split("\\|", -1));
+        double median = Double.parseDouble(cells.get(3).replace("%", ""));
         assertTrue(median < 10, () -> "median " + median + "%");
     }
 }
