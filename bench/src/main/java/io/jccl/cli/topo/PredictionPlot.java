@@ -64,7 +64,8 @@ final class PredictionPlot {
             List<Point> timeMeasured = new ArrayList<>();
             for (Verdict.Size s : verdict.sizes()) {
                 MeasuredLog.Line m = s.measured();
-                String tip = Axis.bytes((double) m.bytes()) + ", measured: " + m.busbwGBps() + " GB/s";
+                String tip =
+                        Axis.bytes((double) m.bytes()) + ", measured: " + m.busbwGBps() + " GB/s";
                 busMeasured.add(new Point((double) m.bytes(), m.busbwGBps(), tip));
                 timeMeasured.add(new Point((double) m.bytes(), m.timeUs(), tip));
             }
