@@ -29,7 +29,7 @@ class PlanPictureTest {
                         + 2;
         List<Series> series = new ArrayList<>();
         for (int i = at; lines.get(i).startsWith("|"); i++) {
-            String[] cells = lines.get(i).split(" *\\| *");
+            String[] cells = lines.get(i).split(" *\\| *", -1);
             double parameters = Double.parseDouble(cells[2]);
             double tokens = Double.parseDouble(cells[4].replace(",", ""));
             Point point = new Point(parameters, tokens, cells[1]);
