@@ -20,8 +20,9 @@ import java.util.stream.Stream;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A machine by what jccl probe measured. Ranks on the host share its cores: each has its part of
- * what all threads together reach, and nothing runs beside compute.
+ * A machine by what jccl probe measured. A rank on the host computes with as many threads as the
+ * probe did; where all ranks have more of them than there are CPUs, each has its part. Nothing runs
+ * beside compute.
  */
 final class ProbedMachine {
     private static final double TERA = 1e12;
@@ -41,6 +42,7 @@ final class ProbedMachine {
         // What JSON leaves out is null whatever the record says.
         if (Stream.of(
                         probe.device(),
+                        probe.machine(),
                         probe.gpus(),
                         probe.elementwise(),
                         probe.allReduce(),
@@ -49,7 +51,7 @@ final class ProbedMachine {
                 .anyMatch(Objects::isNull)) {
             throw new IllegalArgumentException(
                     file
-                            + " is JSON, and has not all of device, gpus, elementwise, all_reduce,"
+                            + " is JSON, and has not all of device, machine, gpus, elementwise, all_reduce,"
                             + " layers and roofline; give what jccl probe -J wrote");
         }
         ProbedMachine machine = new ProbedMachine(file, probe, given);
@@ -69,18 +71,22 @@ final class ProbedMachine {
                         .orElseThrow(() -> lacks("a step of Adam", "elementwise"));
         double read = given.nvmeReadGbps() > 0 ? given.nvmeReadGbps() : 1;
         double write = given.nvmeWriteGbps() > 0 ? given.nvmeWriteGbps() : 1;
+        int threads = Math.max(1, probe.device().threads());
+        int cpus = Math.max(threads, probe.machine().availableCpus());
         Function<Job, Rates> rates =
                 job -> {
                     int ranks = job.machine().gpus();
-                    double layer = layer(job.model().hidden()) / ranks;
+                    // What the probe's threads reached, as long as each rank's find CPUs of their own.
+                    double share = Math.min(1, (double) cpus / threads / ranks);
+                    double layer = layer(job.model().hidden()) * share;
                     return new Rates(
                             layer,
                             layer,
                             layer,
                             Double.POSITIVE_INFINITY,
-                            adam / ranks,
-                            adam / ranks,
-                            adam / ranks,
+                            adam * share,
+                            adam * share,
+                            adam * share,
                             read / ranks,
                             write / ranks);
                 };
@@ -92,8 +98,12 @@ final class ProbedMachine {
                 links("host"),
                 false,
                 List.of(
-                        "ranks are threads that share the CPUs; utilisation is stated against the"
-                                + " probe's layer"));
+                        "each rank computes as the probe did, with "
+                                + threads
+                                + (threads == 1 ? " thread" : " threads")
+                                + ", and shares the machine's "
+                                + cpus
+                                + " CPUs; utilisation is stated against the probe's layer"));
     }
 
     private Hardware cuda() {
