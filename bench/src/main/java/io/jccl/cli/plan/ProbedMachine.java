@@ -76,7 +76,7 @@ final class ProbedMachine {
         Function<Job, Rates> rates =
                 job -> {
                     int ranks = job.machine().gpus();
-                    // What the probe's threads reached, as long as each rank's find CPUs of their own.
+                    // What the probe's threads reached, as long as each rank's have their own CPUs.
                     double share = Math.min(1, (double) cpus / threads / ranks);
                     double layer = layer(job.model().hidden()) * share;
                     return new Rates(
