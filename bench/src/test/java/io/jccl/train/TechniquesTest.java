@@ -78,7 +78,9 @@ class TechniquesTest {
                 folder,
                 checkpoint,
                 5,
-                resume ? RunSettings.NEWEST : RunSettings.START);
+                resume ? RunSettings.NEWEST : RunSettings.START,
+                null,
+                null);
     }
 
     private static List<Double> losses(RunSettings s) {

@@ -57,19 +57,20 @@ class WeightFilesTest {
         Techniques t = Techniques.parse(techniques);
         t.check(shape, 4);
         return new RunSettings(
-                        shape,
-                        t,
-                        4,
-                        steps,
-                        0.003,
-                        optimizer,
-                        1,
-                        1,
-                        folder,
-                        null,
-                        5,
-                        RunSettings.START)
-                .withWeights(load, save);
+                shape,
+                t,
+                4,
+                steps,
+                0.003,
+                optimizer,
+                1,
+                1,
+                folder,
+                null,
+                5,
+                RunSettings.START,
+                load,
+                save);
     }
 
     private static List<Double> losses(RunSettings s, Corpus corpus) {

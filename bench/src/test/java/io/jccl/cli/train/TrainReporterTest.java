@@ -36,7 +36,9 @@ class TrainReporterTest {
                         null,
                         null,
                         100,
-                        RunSettings.START);
+                        RunSettings.START,
+                        null,
+                        null);
         return new TrainReporter(s, part, null, new PrintWriter(new StringWriter()), progress);
     }
 
