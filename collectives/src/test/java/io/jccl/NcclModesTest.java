@@ -169,6 +169,26 @@ class NcclModesTest {
         NcclRanks.close(ranks);
     }
 
+    /** NCCL writes the slot when the abort ends the split: freed memory would no longer be zero. */
+    @Test
+    void slotOfASplitLivesUntilTheAbort() {
+        NcclRanks.devices(2); // has their streams made
+        long before = NcclRanks.live();
+        List<Communicator> ranks = NcclRanks.open(2, options(0).withTimeout(SHORT));
+        TestFake.inject("ncclCommAbort:*:delay=500");
+        List<@Nullable Throwable> errors =
+                NcclRanks.errors(
+                        ranks,
+                        c -> {
+                            if (c.rank() == 0) {
+                                c.split(0, 0);
+                            }
+                        });
+        assertInstanceOf(JcclException.class, errors.get(0));
+        NcclRanks.close(ranks);
+        assertEquals(before, NcclRanks.live(), "live objects");
+    }
+
     // ---- graphs
 
     private static Graph capture(Communicator c, Buffer b) {

@@ -203,7 +203,9 @@ final class ChildCommunicators {
             return child;
         } finally {
             if (!done) {
-                NcclInit.abandon(nccl, device, resources, slot, task);
+                NcclInit.abandoning(
+                                nccl, device, resources, slot, task, rank.handle()::hasEnded)
+                        .run();
             }
         }
     }

@@ -95,7 +95,14 @@ public final class NcclEngine {
                 List<Runnable> ends = new ArrayList<>();
                 for (int r = ranks.size(); r < resources.size(); r++) {
                     MemorySegment slot = slots.size() > r ? slots.get(r) : MemorySegment.NULL;
-                    ends.add(NcclInit.abandoning(nccl, gpus.get(r), resources.get(r), slot, init));
+                    ends.add(
+                            NcclInit.abandoning(
+                                    nccl,
+                                    gpus.get(r),
+                                    resources.get(r),
+                                    slot,
+                                    init,
+                                    () -> true));
                 }
                 ranks.forEach(Communicator::close);
                 ends.forEach(Runnable::run);
@@ -326,15 +333,15 @@ public final class NcclEngine {
             return made;
         } catch (RuntimeException e) {
             // Until NCCL starts, all wait for the same ranks, and each names the missing ones at
-            // its
-            // own deadline.
+            // its own
+            // deadline.
             if (task != null || !(e instanceof JcclTimeoutException)) {
                 tell(members, e);
             }
             throw e;
         } finally {
             if (!done && nccl != null && resources != null) {
-                NcclInit.abandon(nccl, gpu, resources, slot, task);
+                NcclInit.abandoning(nccl, gpu, resources, slot, task, () -> true).run();
             }
         }
     }

@@ -212,6 +212,11 @@ final class NcclHandle {
         return t != null && !t.isOver();
     }
 
+    /** Whether NCCL has returned from its last call for this communicator. */
+    boolean hasEnded() {
+        return ended.getCount() == 0;
+    }
+
     /** Waits for the watchdog's last poll, which may write to the store. */
     void awaitLook() {
         boolean interrupted = Thread.interrupted();

@@ -107,27 +107,20 @@ final class NcclInit {
     }
 
     /**
-     * Aborts a communicator that was never returned to the caller, and frees its resources. NCCL
-     * may hang in that, so the wait is limited.
+     * Starts to abort a communicator that was never returned to the caller. Running the result
+     * waits for that, for a limited time since NCCL may hang in it, and frees the resources.
      *
      * @param task the call that should have created it; null if none was started
+     * @param parentEnded whether the communicator it is derived from has been aborted: NCCL may
+     *     write the slot until then
      */
-    static void abandon(
-            NcclApi nccl,
-            CudaDevice device,
-            Resources resources,
-            MemorySegment slot,
-            @Nullable NcclTask task) {
-        abandoning(nccl, device, resources, slot, task).run();
-    }
-
-    /** Starts that; running the result waits for it and frees the resources. */
     static Runnable abandoning(
             NcclApi nccl,
             CudaDevice device,
             Resources resources,
             MemorySegment slot,
-            @Nullable NcclTask task) {
+            @Nullable NcclTask task,
+            BooleanSupplier parentEnded) {
         if (task == null) {
             return () -> resources.close(true);
         }
@@ -139,15 +132,17 @@ final class NcclInit {
                 .start(() -> {
                     device.adopt();
                     // NCCL sets the slot before it waits for others. Polling must not continue.
+                    BooleanSupplier settled =
+                            () -> task.isOver() && (!task.wasLeft() || parentEnded.getAsBoolean());
                     awaitThat(() ->
-                            task.isOver()
+                            settled.getAsBoolean()
                                     || (!task.wasInProgress()
                                             && slot.get(ValueLayout.JAVA_LONG, 0) != 0));
                     long comm = slot.get(ValueLayout.JAVA_LONG, 0);
                     if (comm != 0 && nccl.supports("ncclCommAbort")) {
                         nccl.ncclCommAbort(comm);
                     }
-                    awaitThat(task::isOver);
+                    awaitThat(settled);
                     ended.countDown();
                 });
         return () -> resources.close(Waits.await(ended, NcclHandle.ABORT_WAIT.toNanos()));

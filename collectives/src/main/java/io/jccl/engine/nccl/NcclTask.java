@@ -26,6 +26,7 @@ final class NcclTask implements IntSupplier {
     private volatile int result = nccl_h.ncclInProgress();
     private volatile boolean inProgress;
     private volatile boolean givenUp;
+    private volatile boolean left;
     private volatile boolean over;
     private volatile @Nullable RuntimeException thrown;
 
@@ -75,6 +76,7 @@ final class NcclTask implements IntSupplier {
             state = c == 0 ? nccl_h.ncclSuccess() : Pending.state(nccl, c);
             while (state == nccl_h.ncclInProgress()) {
                 if (givenUp) {
+                    left = true;
                     return nccl_h.ncclInternalError();
                 }
                 LockSupport.parkNanos(POLL_NANOS);
@@ -108,8 +110,16 @@ final class NcclTask implements IntSupplier {
         givenUp = true;
     }
 
-    /** Whether the thread has left NCCL, which then no longer uses the call's memory. */
+    /** Whether the thread has left NCCL. */
     boolean isOver() {
         return over;
+    }
+
+    /**
+     * Whether polling was given up before NCCL had finished: NCCL may write to the call's memory
+     * until the communicator has been aborted.
+     */
+    boolean wasLeft() {
+        return left;
     }
 }
