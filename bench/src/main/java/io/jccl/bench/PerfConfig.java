@@ -57,7 +57,7 @@ public record PerfConfig(
      * Below this size the number of iterations is chosen for the median, unless {@code -n} is
      * given.
      */
-    public static final long AUTOMATIC_BELOW = 64 << 10;
+    public static final long AUTOMATIC_BELOW = 8 << 20;
 
     /** {@code -z}: when a rank waits. */
     public enum Blocking {

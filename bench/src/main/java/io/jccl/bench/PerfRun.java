@@ -53,7 +53,7 @@ public final class PerfRun {
 
     private static final int PROBE_ITERATIONS = 8;
 
-    /** Nanoseconds that all small sizes together may be measured again. */
+    /** Nanoseconds that all sizes together may be measured again. */
     private static final double MOST_REPEATED = 2e9;
 
     /** Of what is left of them, for one. */

@@ -20,6 +20,9 @@ final class WarmUpPhase {
     /** For all paths together. */
     private static final double MOST_NANOS = 2e9;
 
+    /** Sizes from here on run the vector loops of large ones. */
+    private static final long LARGE = 64 << 10;
+
     /** Larger sizes run the same loops. */
     private static final long MOST_BYTES = 1 << 20;
 
@@ -103,8 +106,8 @@ final class WarmUpPhase {
      * Sizes to warm up for those of a run: large ones first, whose loops take the compiler longest.
      */
     static List<Long> sizes(List<Long> measured) {
-        List<Long> sizes = new ArrayList<>(some(measured, PerfConfig.AUTOMATIC_BELOW, MOST_BYTES));
-        sizes.addAll(some(measured, 0, PerfConfig.AUTOMATIC_BELOW - 1));
+        List<Long> sizes = new ArrayList<>(some(measured, LARGE, MOST_BYTES));
+        sizes.addAll(some(measured, 0, LARGE - 1));
         if (!sizes.isEmpty() && Collections.max(sizes) > CALLS_BYTES) {
             sizes.add(CALLS_BYTES);
         }
@@ -129,9 +132,7 @@ final class WarmUpPhase {
 
     private Windows run(
             DataType type, ReduceOp.@Nullable Kind kind, List<Long> sizes, double until) {
-        Windows windows =
-                new Windows(
-                        sizes.getLast() < PerfConfig.AUTOMATIC_BELOW ? FEWEST_SMALL : FEWEST_LARGE);
+        Windows windows = new Windows(sizes.getLast() < LARGE ? FEWEST_SMALL : FEWEST_LARGE);
         patterns.retain(type, kind);
         int root = config.collective().rooted() ? Math.max(0, config.root()) : -1;
         try (Buffers buffers = new Buffers(comm, config, type, sizes)) {

@@ -72,7 +72,7 @@ final class PerfOptions {
             paramLabel = "<count>",
             converter = Count.class,
             description =
-                    "Timed iterations per size (default: 20; below 64K as many as a median of 9"
+                    "Timed iterations per size (default: 20; below 8M as many as a median of 9"
                             + " batches needs).")
     private int iterations = NOT_GIVEN;
 

@@ -90,7 +90,7 @@ class PerfFlagsTest {
                                         + " 2\\(factor\\) warmup iters: 1 iters: 20 agg iters: 1"
                                         + " validation: 1 graph: 0 unalign: 0 algorithm: auto"),
                 lines.get(2));
-        has("# Time: median of batches, mean of the ranks; below 64K batches of about");
+        has("# Time: median of batches, mean of the ranks; below 8M batches of about");
         List<String> warm = lines.stream().filter(l -> l.startsWith("# Warm-up: ")).toList();
         assertEquals(1, warm.size());
         assertTrue(

@@ -203,8 +203,7 @@ final class ChildCommunicators {
             return child;
         } finally {
             if (!done) {
-                NcclInit.abandoning(
-                                nccl, device, resources, slot, task, rank.handle()::hasEnded)
+                NcclInit.abandoning(nccl, device, resources, slot, task, rank.handle()::hasEnded)
                         .run();
             }
         }

@@ -97,12 +97,7 @@ public final class NcclEngine {
                     MemorySegment slot = slots.size() > r ? slots.get(r) : MemorySegment.NULL;
                     ends.add(
                             NcclInit.abandoning(
-                                    nccl,
-                                    gpus.get(r),
-                                    resources.get(r),
-                                    slot,
-                                    init,
-                                    () -> true));
+                                    nccl, gpus.get(r), resources.get(r), slot, init, () -> true));
                 }
                 ranks.forEach(Communicator::close);
                 ends.forEach(Runnable::run);
