@@ -15,10 +15,10 @@ import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.lang.management.ManagementFactory;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
-import java.util.Objects;
 import java.util.concurrent.BrokenBarrierException;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CyclicBarrier;
@@ -26,6 +26,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicIntegerArray;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.IntConsumer;
 import java.util.stream.IntStream;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Command;
@@ -37,12 +38,14 @@ import picocli.CommandLine.Spec;
 /**
  * Measures the time to enqueue an allReduce on all ranks at once, without the work of the streams:
  * a host function holds each stream while calls are timed. Rounds with {@link Communicator}
- * alternate with rounds that call NCCL directly, so that both see the same machine. {@code
- * nccl_allreduce -E} measures the same from C.
+ * alternate with rounds that call NCCL directly, and with a loop of C in this process if there is a
+ * {@link JniTwin}, so that all see the same machine. {@code nccl_allreduce -E} measures the same
+ * from a program in C.
  */
 @Command(mixinStandardHelpOptions = true)
 final class EnqueueLoop implements Callable<Integer> {
     private static final int COUNT = 2;
+    private static final String COMMUNICATOR = "jccl";
     private static final long PATIENCE_SECONDS = 60;
 
     /** Entries of the held flags for each rank, so that two ranks share no cache line. */
@@ -66,10 +69,8 @@ final class EnqueueLoop implements Callable<Integer> {
         static final NcclApi NCCL = NativeLibraries.nccl();
     }
 
-    /** One way to enqueue the calls of a round. */
-    private interface Way {
-        void enqueue(int calls);
-    }
+    /** A way to enqueue, and what its rounds took. */
+    private record Way(String name, IntConsumer enqueue, double[] nanos) {}
 
     @Override
     public Integer call() {
@@ -115,16 +116,21 @@ final class EnqueueLoop implements Callable<Integer> {
         try (Stream stream = comm.device().newStream();
                 Buffer send = comm.device().allocate(DataType.FLOAT32, COUNT);
                 Buffer recv = comm.device().allocate(DataType.FLOAT32, COUNT)) {
-            Way direct = direct(handle, send.address(), recv.address(), Cuda.streamHandle(stream));
-            Way communicator =
-                    n -> {
-                        for (int i = 0; i < n; i++) {
-                            comm.allReduce(send, recv, ReduceOp.SUM, stream);
-                        }
-                    };
+            long target = Cuda.streamHandle(stream);
+            List<Way> ways = new ArrayList<>();
+            if (System.getenv("JCCL_JNI_TWIN") != null) {
+                ways.add(way("c-in-jvm", inC(handle, send.address(), recv.address(), target)));
+            }
+            ways.add(way("table", direct(handle, send.address(), recv.address(), target)));
+            ways.add(
+                    way(
+                            COMMUNICATOR,
+                            n -> {
+                                for (int i = 0; i < n; i++) {
+                                    comm.allReduce(send, recv, ReduceOp.SUM, stream);
+                                }
+                            }));
             ThreadMXBean memory = (ThreadMXBean) ManagementFactory.getThreadMXBean();
-            double[] directTimes = new double[rounds];
-            double[] times = new double[rounds];
             long allocated = 0;
             int at = comm.rank() * STRIDE;
             Runnable hold =
@@ -134,26 +140,26 @@ final class EnqueueLoop implements Callable<Integer> {
                         }
                     };
             for (int round = -rounds; round < rounds; round++) {
-                for (boolean byCommunicator : new boolean[] {false, true}) {
+                for (Way way : ways) {
                     held.set(at, 1);
                     stream.launchHostFunction(hold);
                     await(barrier);
-                    Way way = byCommunicator ? communicator : direct;
                     long before = memory.getCurrentThreadAllocatedBytes();
                     long began = System.nanoTime();
-                    way.enqueue(calls);
+                    way.enqueue().accept(calls);
                     double nanos = (double) (System.nanoTime() - began) / calls;
                     long after = memory.getCurrentThreadAllocatedBytes();
                     held.set(at, 0);
                     stream.synchronize();
                     if (round >= 0) {
-                        (byCommunicator ? times : directTimes)[round] = nanos;
-                        allocated += byCommunicator ? after - before : 0;
+                        way.nanos()[round] = nanos;
+                        allocated += way.name().equals(COMMUNICATOR) ? after - before : 0;
                     }
                 }
             }
-            return line("table", comm.rank(), directTimes)
-                    + line("jccl", comm.rank(), times)
+            StringBuilder lines = new StringBuilder();
+            ways.forEach(way -> lines.append(line(way, comm.rank())));
+            return lines
                     + String.format(
                             Locale.ROOT,
                             "bytes %d %.3f%n",
@@ -162,7 +168,28 @@ final class EnqueueLoop implements Callable<Integer> {
         }
     }
 
-    private static Way direct(long handle, long send, long recv, long stream) {
+    private Way way(String name, IntConsumer enqueue) {
+        return new Way(name, enqueue, new double[rounds]);
+    }
+
+    private static IntConsumer inC(long handle, long send, long recv, long stream) {
+        JniTwin.load(Native.NCCL.library().path());
+        return n ->
+                Native.NCCL.check(
+                        JniTwin.enqueue(
+                                send,
+                                recv,
+                                COUNT,
+                                nccl_h.ncclFloat32(),
+                                nccl_h.ncclSum(),
+                                handle,
+                                stream,
+                                n),
+                        "ncclAllReduce",
+                        handle);
+    }
+
+    private static IntConsumer direct(long handle, long send, long recv, long stream) {
         return n -> {
             for (int i = 0; i < n; i++) {
                 Native.NCCL.check(
@@ -180,13 +207,13 @@ final class EnqueueLoop implements Callable<Integer> {
         };
     }
 
-    private String line(String way, int rank, double[] nanos) {
-        double[] sorted = Objects.requireNonNull(nanos).clone();
+    private String line(Way way, int rank) {
+        double[] sorted = way.nanos().clone();
         Arrays.sort(sorted);
         return String.format(
                 Locale.ROOT,
                 "%s %d %.1f %.1f %.1f%n",
-                way,
+                way.name(),
                 rank,
                 sorted[0],
                 sorted[rounds / 10],
