@@ -11,6 +11,7 @@
 #include <ucontext.h>
 
 #include "../../main/cuda/kernels.cu"
+#include "../../main/cuda/tensor.cu"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
@@ -155,6 +156,46 @@ void __syncthreads() {
   f->at = threadIdx;
   l->waiting[l->nwaiting++] = f;
   leave(f);
+}
+
+/*
+ * Two turns of memory: whoever brings something again after a wait does not disturb those that still read.
+ */
+const jcf_lane *jcf_exchange(const jcf_lane &mine) {
+  static thread_local jcf_lane brought[2][MOST_THREADS];
+  static thread_local unsigned char turns[MOST_THREADS];
+  unsigned me = threadIdx.x;
+  unsigned turn = turns[me] ^= 1;
+  brought[turn][me] = mine;
+  __syncthreads();
+  return &brought[turn][me / 32 * 32];
+}
+
+float __shfl_xor_sync(unsigned lanes, float x, int mask) {
+  if (lanes != 0xffffffffu) {
+    fprintf(stderr, "jccl fake: a shuffle of lanes %#x, expected all of a warp\n", lanes);
+    abort();
+  }
+  jcf_lane mine = {{bits_of(x)}};
+  return float_of(jcf_exchange(mine)[(threadIdx.x ^ (unsigned)mask) % 32].words[0]);
+}
+
+void jcf_multiply(float *c, const uint32_t *a, const uint32_t *b, float (*value)(uint16_t)) {
+  jcf_lane mine = {{a[0], a[1], a[2], a[3], b[0], b[1]}};
+  const jcf_lane *warp = jcf_exchange(mine);
+  unsigned group = threadIdx.x % 32 / 4, place = threadIdx.x % 4;
+  for (unsigned e = 0; e < 4; e++) {
+    unsigned row = group + e / 2 * 8, column = place * 2 + e % 2;
+    double sum = (double)c[e];
+    for (unsigned k = 0; k < 16; k++) {
+      /* a0..a7: rows group and group + 8 in turn, by pairs of columns; columns 8 to 15 after those before. */
+      uint32_t left = warp[row % 8 * 4 + k % 8 / 2].words[row / 8 + k / 8 * 2];
+      uint32_t right = warp[column * 4 + k % 8 / 2].words[4 + k / 8];
+      unsigned shift = k % 2 * 16;
+      sum += (double)value((uint16_t)(left >> shift)) * (double)value((uint16_t)(right >> shift));
+    }
+    c[e] = (float)sum;
+  }
 }
 
 void jcf_run_blocks(const struct jcf_host_kernel *kernel, const char *const *arguments,
