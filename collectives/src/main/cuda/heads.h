@@ -1,6 +1,6 @@
 /*
- * The shape of causal attention. A row of qkv holds the queries of all heads, then the keys and the values of all
- * key heads; heads / key_heads heads share a key head.
+ * The shape of causal attention. A row of qkv holds the queries of all heads, then the keys and the
+ * values of all key heads; heads / key_heads heads share a key head.
  */
 #ifndef JCCL_HEADS_H
 #define JCCL_HEADS_H

@@ -1,12 +1,14 @@
 /*
- * Causal attention on tensor cores, of bfloat16 and float16 (compute capability 8.0 and newer); what it
- * computes is said in attention.h. A warp has 16 rows and multiplies by mma.sync.m16n8k16, whose sums are
- * float32; probabilities, and slopes in the backward pass, are rounded to the type before they are multiplied.
- * SIZE is the head size that the loops are made for; what is missing to it is zeros. No sum depends on the grid.
+ * Causal attention on tensor cores, of bfloat16 and float16 (compute capability 8.0 and newer);
+ * what it computes is said in attention.h. A warp has 16 rows and multiplies by mma.sync.m16n8k16, whose
+ * sums are float32; exponentials, and slopes in the backward pass, are rounded to the type before
+ * they are multiplied. SIZE is the head size that the loops are made for; what is missing to it is
+ * zeros. No sum depends on the grid.
  *
- * Fragments are those of "Matrix Fragments for mma.m16n8k16" in the PTX ISA: lane 4 g + t of a warp holds, of
- * the left factor, rows g and g + 8, columns 2 t, 2 t + 1, and these + 8; of the right factor column g, rows
- * 2 t, 2 t + 1, and these + 8; of the product rows g and g + 8, columns 2 t and 2 t + 1.
+ * Fragments are those of "Matrix Fragments for mma.m16n8k16" in the PTX ISA: lane 4 g + t of a warp
+ * holds, of the left factor, rows g and g + 8, columns 2 t, 2 t + 1, and these + 8; of the right
+ * factor column g, rows 2 t, 2 t + 1, and these + 8; of the product rows g and g + 8, columns 2 t
+ * and 2 t + 1.
  */
 enum { WARP = 32, STRIP = 16, STRIPS = BLOCK / WARP * STRIP, FORWARD = 64, BACKWARD = 32, PAD = 8 };
 
@@ -38,8 +40,8 @@ template <class T> INLINE void multiply(float *c, const u32 *a, const u32 *b);
 
 #define MULTIPLY(type, name) \
   template <> INLINE void multiply<type>(float *c, const u32 *a, const u32 *b) { \
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." name "." name ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, " \
-        "{%8, %9}, {%0, %1, %2, %3};" \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." name "." name ".f32 " \
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) \
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])); \
   }
@@ -73,7 +75,10 @@ template <class T> INLINE u32 rounded(float low, float high) {
 
 #endif
 
-/* Adds a product of 16 x 16 K by 16 K x 8 N to c; the right factor's columns are lines in shared memory. */
+/*
+ * Adds a product of 16 x 16 K by 16 K x 8 N to c; the right factor's columns are lines in shared
+ * memory.
+ */
 template <class T, int LINE_LENGTH, int N, int K>
 INLINE void product(float (&c)[N][4], const u32 (&a)[K][4], const u16 *at) {
   for (int k = 0; k < K; k++) {
@@ -126,9 +131,9 @@ struct eight {
 } __attribute__((__may_alias__, __aligned__(16)));
 
 /*
- * ROWS rows of a head, from first on, into shared memory, eight elements at a time; zeros where the head or the
- * sequence has ended. Rows in order have SIZE + PAD elements, columns in order ROWS + PAD, so that the 32 lanes
- * that read a fragment meet 32 banks.
+ * ROWS rows of a head, from first on, into shared memory, eight elements at a time; zeros where the
+ * head or the sequence has ended. Rows in order have SIZE + PAD elements, columns in order
+ * ROWS + PAD, so that the 32 lanes that read a fragment meet 32 banks.
  */
 template <int ROWS, int SIZE, class T>
 INLINE void load_rows(const T *from, long stride, int first, heads h, u16 *rows, u16 *columns) {
@@ -150,14 +155,16 @@ INLINE void load_rows(const T *from, long stride, int first, heads h, u16 *rows,
 
 /* Writes this lane's part of 16 rows of a head. */
 template <class T, int N>
-INLINE void store_rows(const float (&c)[N][4], float upper, float lower, T *to, long stride, int row, heads h) {
+INLINE void store_rows(
+    const float (&c)[N][4], float upper, float lower, T *to, long stride, int row, heads h) {
   for (int n = 0; n < N; n++) {
     int d = n * 8 + lane_column();
     for (int half = 0; half < 2; half++) {
       int r = row + half * 8;
       float factor = half ? lower : upper;
       if (r < h.context && d < h.size) {
-        put_pair(&to[r * stride + d], rounded<T>(c[n][2 * half] * factor, c[n][2 * half + 1] * factor));
+        put_pair(&to[r * stride + d],
+            rounded<T>(c[n][2 * half] * factor, c[n][2 * half + 1] * factor));
       }
     }
   }
@@ -227,7 +234,8 @@ INLINE void tensor_attention(const T *qkv, heads h, T *out, float *log_sums) {
       product<T, FORWARD + PAD>(result, powers, v);
     }
     float upper = quad_sum(sum[0]), lower = quad_sum(sum[1]);
-    store_rows(result, 1 / upper, 1 / lower, out + (row * h.heads + head) * h.size, (long)h.heads * h.size, i, h);
+    store_rows(result, 1 / upper, 1 / lower, out + (row * h.heads + head) * h.size,
+        (long)h.heads * h.size, i, h);
     for (int half = 0; half < 2 && lane_column() == 0; half++) {
       if (i + half * 8 < h.context) {
         log_sums[(row + i + half * 8) * h.heads + head] = top[half] + logf(half ? lower : upper);
@@ -237,7 +245,8 @@ INLINE void tensor_attention(const T *qkv, heads h, T *out, float *log_sums) {
 }
 
 template <int SIZE, class T>
-INLINE void tensor_queries(const T *qkv, const T *dout, const float *log_sums, const float *dots, heads h, T *dqkv) {
+INLINE void tensor_queries(const T *qkv, const T *dout, const float *log_sums, const float *dots,
+    heads h, T *dqkv) {
   __shared__ eight k_memory[BACKWARD * (SIZE + PAD) / 8], v_memory[BACKWARD * (SIZE + PAD) / 8];
   u16 *k = k_memory->bits, *v = v_memory->bits;
   __shared__ eight k_columns_memory[SIZE * (BACKWARD + PAD) / 8];
@@ -291,10 +300,12 @@ INLINE void tensor_queries(const T *qkv, const T *dout, const float *log_sums, c
 
 /* Here a row is a key's and a column a query's; the heads that share the keys follow each other. */
 template <int SIZE, class T>
-INLINE void tensor_keys(const T *qkv, const T *dout, const float *log_sums, const float *dots, heads h, T *dqkv) {
+INLINE void tensor_keys(const T *qkv, const T *dout, const float *log_sums, const float *dots,
+    heads h, T *dqkv) {
   __shared__ eight q_memory[BACKWARD * (SIZE + PAD) / 8], g_memory[BACKWARD * (SIZE + PAD) / 8];
   u16 *q = q_memory->bits, *g = g_memory->bits;
-  __shared__ eight q_columns_memory[SIZE * (BACKWARD + PAD) / 8], g_columns_memory[SIZE * (BACKWARD + PAD) / 8];
+  __shared__ eight q_columns_memory[SIZE * (BACKWARD + PAD) / 8];
+  __shared__ eight g_columns_memory[SIZE * (BACKWARD + PAD) / 8];
   u16 *q_columns = q_columns_memory->bits, *g_columns = g_columns_memory->bits;
   __shared__ float log_sum[BACKWARD], along[BACKWARD];
   long stride = row_of_qkv(h);
@@ -349,8 +360,8 @@ INLINE void tensor_keys(const T *qkv, const T *dout, const float *log_sums, cons
 }
 
 #define TENSOR(type, size_) \
-  KERNEL(attention_tensor_##type##_##size_, const type *qkv, long sequences, int context, int heads_, \
-      int key_heads, int size, float scale, type *out, float *log_sums) { \
+  KERNEL(attention_tensor_##type##_##size_, const type *qkv, long sequences, int context, \
+      int heads_, int key_heads, int size, float scale, type *out, float *log_sums) { \
     heads h = {sequences, context, heads_, key_heads, size, scale}; \
     tensor_attention<size_>(qkv, h, out, log_sums); \
   } \

@@ -33,18 +33,18 @@ void __syncthreads();
  * kernel in which one warp exchanges and another does not ends as one that misses a __syncthreads.
  */
 struct jcf_lane {
-  uint32_t words[6];
+  float values[12];
 };
 
 const jcf_lane *jcf_exchange(const jcf_lane &mine);
 
-/* CUDA C++ Programming Guide 13.0, "Warp Shuffle Functions": the value of the lane whose number is xor mask. */
+/* CUDA C++ Programming Guide 13.0, "Warp Shuffle Functions": the lane number xor mask. */
 float __shfl_xor_sync(unsigned lanes, float x, int mask);
 
 /*
- * mma.sync.aligned.m16n8k16.row.col.f32: PTX ISA 9.0, "Matrix Fragments for mma.m16n8k16 with floating point
- * type". Products are exact and their sum is rounded to float32 once; in which precision and order a GPU
- * adds, the PTX ISA leaves open.
+ * mma.sync.aligned.m16n8k16.row.col.f32: PTX ISA 9.0, "Matrix Fragments for mma.m16n8k16 with
+ * floating point type". Products are exact and their sum is rounded to float32 once; in which
+ * precision and order a GPU adds, the PTX ISA leaves open.
  */
 void jcf_multiply(float *c, const uint32_t *a, const uint32_t *b, float (*value)(uint16_t));
 

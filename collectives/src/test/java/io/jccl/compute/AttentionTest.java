@@ -37,7 +37,7 @@ class AttentionTest extends LayersTests {
         new AttentionShape(1, 150, 2, 1, 40),
         new AttentionShape(1, 66, 1, 1, 64),
         new AttentionShape(2, 33, 4, 2, 96),
-        new AttentionShape(1, 129, 1, 1, 128),
+        new AttentionShape(1, 40, 2, 1, 128),
     };
 
     /**
