@@ -1,20 +1,12 @@
 /*
- * Causal attention in float32, with any device's instructions. A row of qkv holds the queries of
- * all heads, then the keys and the values of all key heads; heads / key_heads heads share a key
- * head. Scores exist for 16 x 16 tiles only: thread (ty, tx) of a block computes that of row ty and
- * column tx, and later holds every 16th element, from tx on, of row ty's result. The forward pass
- * keeps the logarithm of the sum of exponentials of each row and head (arXiv 2205.14135); no sum
- * depends on the grid.
+ * Causal attention in float32, with any device's instructions. Scores exist for 16 x 16 tiles only:
+ * thread (ty, tx) of a block computes that of row ty and column tx, and later holds every 16th
+ * element, from tx on, of row ty's result. The forward pass keeps the logarithm of the sum of
+ * exponentials of each row and head (arXiv 2205.14135); no sum depends on the grid.
  */
+#include "heads.h"
+
 enum { TILE = 16, HEAD = 128, LINE = HEAD + 1, PER_THREAD = HEAD / TILE, SCORES = TILE + 1 };
-
-struct heads {
-  long sequences;
-  int context, heads, key_heads, size;
-  float scale;
-};
-
-INLINE long row_of_qkv(heads h) { return (long)(h.heads + 2 * h.key_heads) * h.size; }
 
 INLINE int tiles_of(heads h) { return (h.context + TILE - 1) / TILE; }
 
@@ -36,8 +28,6 @@ INLINE float dot(const float *a, const float *b, int size) {
   }
   return sum;
 }
-
-INLINE float minus_infinity() { return float_of(0xff800000u); }
 
 template <class T>
 INLINE void attention(const T *qkv, heads h, T *out, float *log_sums) {

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Compiles kernels.cu to the PTX that is shipped. See README.md beside this file.
+# Compiles kernels.cu and tensor.cu to the PTX that is shipped. See README.md beside this file.
 #   regenerate.sh          writes it
 #   regenerate.sh check    fails if it is not what the sources give; status 77 without this compiler
 set -euo pipefail
 export LC_ALL=C
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
-shipped=../resources/io/jccl/device/cuda/kernels.ptx
+shipped=../resources/io/jccl/device/cuda
 wanted='V13.0.88'
 
 fail() {
@@ -21,25 +21,33 @@ version=$("$nvcc" --version | sed -nE 's/.* (V[0-9.]+)$/\1/p')
 
 scratch=$(mktemp -d)
 trap 'rm -rf -- "$scratch"' EXIT
-"$nvcc" -ptx -arch=compute_75 -std=c++17 -fmad=false -Werror all-warnings -o "$scratch/75.ptx" kernels.cu
+tools=$("$nvcc" --dryrun -cubin -o /dev/null -x cu /dev/null 2>&1 | sed -nE 's/^#\$ _HERE_=(.*)$/\1/p')
+checking=${1:-}
+
 # nvcc 13 starts at 7.5 and writes PTX ISA 9.0, which drivers before CUDA 13 refuse. The code needs
 # neither: ptxas refuses what the declared target and version do not have.
-{
-    printf '// Compiled from collectives/src/main/cuda by regenerate.sh there; do not edit.\n'
-    printf '// SHA-256 of the sources: %s\n' "$(cat -- *.cu *.h | sha256sum | cut -d ' ' -f 1)"
-    sed -E -e '/^\/\//d' -e 's/^\.version .*/.version 6.0/' -e 's/^\.target .*/.target sm_70/' \
-        -e '/^[[:space:]]*\/\/ /d' -e '/^$/d' "$scratch/75.ptx"
-} >"$scratch/kernels.ptx"
-tools=$("$nvcc" --dryrun -cubin -o /dev/null -x cu /dev/null 2>&1 | sed -nE 's/^#\$ _HERE_=(.*)$/\1/p')
-for arch in sm_75 sm_80 sm_90 sm_100; do
-    "$tools/ptxas" -arch="$arch" "$scratch/kernels.ptx" -o "$scratch/$arch.cubin" ||
-        fail "ptxas does not take the PTX for $arch"
-done
-if [[ ${1:-} == check ]]; then
-    cmp -- "$scratch/kernels.ptx" "$shipped" || fail "the committed PTX is not what the sources give: run regenerate.sh"
-    echo "the committed PTX is what the sources give"
-else
-    mkdir -p -- "$(dirname -- "$shipped")"
-    cp -- "$scratch/kernels.ptx" "$shipped"
-    printf 'written: %s, %d kernels\n' "$shipped" "$(grep -c '\.entry' "$shipped")"
-fi
+image() { # name, what it is compiled for, PTX ISA and target that are declared, devices to assemble for
+    local name=$1 compute=$2 isa=$3 target=$4 arch
+    "$nvcc" -ptx -arch="$compute" -std=c++17 -fmad=false -Werror all-warnings -o "$scratch/nvcc.ptx" "$name.cu"
+    {
+        printf '// Compiled from collectives/src/main/cuda by regenerate.sh there; do not edit.\n'
+        printf '// SHA-256 of the sources: %s\n' "$(cat -- *.cu *.h | sha256sum | cut -d ' ' -f 1)"
+        sed -E -e '/^\/\//d' -e "s/^\.version .*/.version $isa/" -e "s/^\.target .*/.target $target/" \
+            -e '/^[[:space:]]*\/\/ /d' -e '/^$/d' "$scratch/nvcc.ptx"
+    } >"$scratch/$name.ptx"
+    for arch in "${@:5}"; do
+        "$tools/ptxas" -arch="$arch" "$scratch/$name.ptx" -o "$scratch/$arch.cubin" ||
+            fail "ptxas does not take $name.ptx for $arch"
+    done
+    if [[ $checking == check ]]; then
+        cmp -- "$scratch/$name.ptx" "$shipped/$name.ptx" ||
+            fail "the committed $name.ptx is not what the sources give: run regenerate.sh"
+        echo "the committed $name.ptx is what the sources give"
+    else
+        mkdir -p -- "$shipped"
+        cp -- "$scratch/$name.ptx" "$shipped/$name.ptx"
+        printf 'written: %s, %d kernels\n' "$shipped/$name.ptx" "$(grep -c '\.entry' "$shipped/$name.ptx")"
+    fi
+}
+image kernels compute_75 6.0 sm_70 sm_75 sm_80 sm_90 sm_100
+image tensor compute_80 7.0 sm_80 sm_80 sm_90 sm_100

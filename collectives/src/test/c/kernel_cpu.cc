@@ -6,11 +6,13 @@
  */
 #include "kernel_cpu.h"
 
+#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <ucontext.h>
 
 #include "../../main/cuda/kernels.cu"
+#include "../../main/cuda/tensor.cu"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
@@ -24,7 +26,6 @@ static int switch_context(ucontext_t *from, const ucontext_t *to) {
   return ((function)dlsym(libc, "swapcontext"))(from, to);
 }
 #else
-#define switch_context swapcontext
 #define ASAN_START(save, stack, size)
 #define ASAN_FINISH(save, stack, size)
 #endif
@@ -44,8 +45,15 @@ namespace {
 const size_t STACK = 64 << 10;
 const unsigned MOST_THREADS = 1024;
 
-struct fiber {
+/* Where a stack goes on. */
+struct place {
   ucontext_t context;
+  jmp_buf jump;
+  bool jumps; /* by jump: it has been left once */
+};
+
+struct fiber {
+  place at_rest;
   char *stack;
   void *fake_stack, *tsan;
   jcf_dim3 at; /* the thread that waits on it */
@@ -56,7 +64,7 @@ struct launch {
   const char *const *arguments;
   unsigned threads, started, finished;
   bool reversed;
-  ucontext_t scheduler;
+  place scheduler;
   void *scheduler_fake_stack, *scheduler_tsan;
   const void *scheduler_stack;
   size_t scheduler_size;
@@ -78,11 +86,28 @@ void *need(void *p) {
   return p;
 }
 
+/* Leaves one stack for another. swapcontext sets the signal mask, which takes most of its time. */
+void change(place *from, place *to) {
+#if defined(__SANITIZE_ADDRESS__)
+  switch_context(&from->context, &to->context);
+#elif defined(__SANITIZE_THREAD__)
+  swapcontext(&from->context, &to->context);
+#else
+  from->jumps = true;
+  if (_setjmp(from->jump) == 0) {
+    if (to->jumps) {
+      _longjmp(to->jump, 1);
+    }
+    setcontext(&to->context);
+  }
+#endif
+}
+
 void leave(fiber *f) {
   launch *l = current;
   ASAN_START(&f->fake_stack, l->scheduler_stack, l->scheduler_size);
   TSAN(__tsan_switch_to_fiber(l->scheduler_tsan, 0));
-  switch_context(&f->context, &l->scheduler);
+  change(&f->at_rest, &l->scheduler);
   ASAN_FINISH(f->fake_stack, nullptr, nullptr);
 }
 
@@ -106,7 +131,7 @@ void resume(launch *l, fiber *f) {
   l->running = f;
   ASAN_START(&l->scheduler_fake_stack, f->stack, STACK);
   TSAN(__tsan_switch_to_fiber(f->tsan, 0));
-  switch_context(&l->scheduler, &f->context);
+  change(&l->scheduler, &f->at_rest);
   ASAN_FINISH(l->scheduler_fake_stack, nullptr, nullptr);
 }
 
@@ -114,10 +139,10 @@ fiber *new_fiber(launch *l) {
   fiber *f = (fiber *)need(calloc(1, sizeof *f));
   f->stack = (char *)need(malloc(STACK));
   TSAN(f->tsan = __tsan_create_fiber(0));
-  getcontext(&f->context);
-  f->context.uc_stack.ss_sp = f->stack;
-  f->context.uc_stack.ss_size = STACK;
-  makecontext(&f->context, threads_of_block, 0);
+  getcontext(&f->at_rest.context);
+  f->at_rest.context.uc_stack.ss_sp = f->stack;
+  f->at_rest.context.uc_stack.ss_size = STACK;
+  makecontext(&f->at_rest.context, threads_of_block, 0);
   l->fibers[l->nfibers++] = f;
   return f;
 }
@@ -155,6 +180,50 @@ void __syncthreads() {
   f->at = threadIdx;
   l->waiting[l->nwaiting++] = f;
   leave(f);
+}
+
+/*
+ * Two turns of memory: whoever brings something again after a wait does not disturb those that
+ * still read.
+ */
+const jcf_lane *jcf_exchange(const jcf_lane &mine) {
+  static thread_local jcf_lane brought[2][MOST_THREADS];
+  static thread_local unsigned char turns[MOST_THREADS];
+  unsigned me = threadIdx.x;
+  unsigned turn = turns[me] ^= 1;
+  brought[turn][me] = mine;
+  __syncthreads();
+  return &brought[turn][me / 32 * 32];
+}
+
+float __shfl_xor_sync(unsigned lanes, float x, int mask) {
+  if (lanes != 0xffffffffu) {
+    fprintf(stderr, "jccl fake: a shuffle of lanes %#x, expected all of a warp\n", lanes);
+    abort();
+  }
+  jcf_lane mine = {{x}};
+  return jcf_exchange(mine)[(threadIdx.x ^ (unsigned)mask) % 32].values[0];
+}
+
+void jcf_multiply(float *c, const uint32_t *a, const uint32_t *b, float (*value)(uint16_t)) {
+  jcf_lane mine;
+  for (int e = 0; e < 12; e++) {
+    uint32_t two = e < 8 ? a[e / 2] : b[e / 2 - 4];
+    mine.values[e] = value((uint16_t)(e % 2 == 0 ? two : two >> 16));
+  }
+  const jcf_lane *warp = jcf_exchange(mine);
+  unsigned group = threadIdx.x % 32 / 4, place = threadIdx.x % 4;
+  for (unsigned e = 0; e < 4; e++) {
+    unsigned row = group + e / 2 * 8, column = place * 2 + e % 2;
+    double sum = (double)c[e];
+    for (unsigned k = 0; k < 16; k++) {
+      /* Of a: rows group and group + 8 in turn, each a pair of columns; then columns 8 to 15. */
+      float left = warp[row % 8 * 4 + k % 8 / 2].values[k / 8 * 4 + row / 8 * 2 + k % 2];
+      float right = warp[column * 4 + k % 8 / 2].values[8 + k / 8 * 2 + k % 2];
+      sum += (double)left * (double)right;
+    }
+    c[e] = (float)sum;
+  }
 }
 
 void jcf_run_blocks(const struct jcf_host_kernel *kernel, const char *const *arguments,

@@ -28,6 +28,42 @@ extern thread_local jcf_dim3 threadIdx, blockIdx, blockDim, gridDim;
 /* Lets the other threads of the block run until they are here too. */
 void __syncthreads();
 
+/*
+ * What each lane of the calling thread's warp has brought: a wait of all threads of the block, so a
+ * kernel in which one warp exchanges and another does not ends as one that misses a __syncthreads.
+ */
+struct jcf_lane {
+  float values[12];
+};
+
+const jcf_lane *jcf_exchange(const jcf_lane &mine);
+
+/* CUDA C++ Programming Guide 13.0, "Warp Shuffle Functions": the lane number xor mask. */
+float __shfl_xor_sync(unsigned lanes, float x, int mask);
+
+/*
+ * mma.sync.aligned.m16n8k16.row.col.f32: PTX ISA 9.0, "Matrix Fragments for mma.m16n8k16 with
+ * floating point type". Products are exact and their sum is rounded to float32 once; in which
+ * precision and order a GPU adds, the PTX ISA leaves open.
+ */
+void jcf_multiply(float *c, const uint32_t *a, const uint32_t *b, float (*value)(uint16_t));
+
+struct bf16;
+
+INLINE float jcf_from_bf16(uint16_t bits) { return bits_to_float((uint32_t)bits << 16); }
+
+template <class T> struct jcf_element {
+  static const bool bfloat = false;
+};
+
+template <> struct jcf_element<bf16> {
+  static const bool bfloat = true;
+};
+
+template <class T> INLINE void multiply(float *c, const uint32_t *a, const uint32_t *b) {
+  jcf_multiply(c, a, b, jcf_element<T>::bfloat ? jcf_from_bf16 : from_half);
+}
+
 INLINE uint32_t bits_of(float x) { return float_to_bits(x); }
 
 INLINE float float_of(uint32_t bits) { return bits_to_float(bits); }

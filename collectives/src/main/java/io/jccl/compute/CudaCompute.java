@@ -113,7 +113,7 @@ final class CudaCompute extends CheckedCompute {
     }
 
     CudaKernel kernel(String name) {
-        return CudaKernel.of(name, device);
+        return CudaKernel.of(CudaKernel.Image.KERNELS, name, device);
     }
 
     private CudaKernel[] bySize(String prefix) {

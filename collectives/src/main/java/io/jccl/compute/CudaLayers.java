@@ -3,6 +3,7 @@ package io.jccl.compute;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
+import io.jccl.device.cuda.CudaDevice;
 import io.jccl.device.cuda.CudaKernel;
 import io.jccl.device.cuda.CudaStream;
 import io.jccl.device.cuda.KernelLaunch;
@@ -10,13 +11,23 @@ import java.util.Locale;
 import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
-/** Launches the kernels of layers.h, loss.h and attention.h. */
+/** Launches the kernels of layers.h, loss.h, attention.h and tensor.h. */
 final class CudaLayers extends CheckedLayers {
     /** Columns that a block sums, as in layers.h. */
     private static final int COLUMNS = 16;
 
     /** Rows that a block of attention.h works on. */
     private static final int TILE = 16;
+
+    /** Rows that a block of tensor.h works on, and the head sizes that its loops are made for. */
+    private static final int STRIPS = 128;
+
+    private static final int[] HEAD_SIZES = {32, 64, 128};
+
+    /** Elements and bytes that tensor.h loads at a time. */
+    private static final int LOADED = 8;
+
+    private static final int LOADED_BYTES = 16;
 
     private static final int TYPES = DataType.values().length;
 
@@ -34,10 +45,20 @@ final class CudaLayers extends CheckedLayers {
     private final @Nullable CudaKernel[] scatterAdd = new CudaKernel[TYPES];
     private final @Nullable CudaKernel[] topK = new CudaKernel[TYPES];
     private final @Nullable CudaKernel[] crossEntropy = new CudaKernel[TYPES];
-    private final @Nullable CudaKernel[] attention = new CudaKernel[TYPES];
     private final @Nullable CudaKernel[] attentionDots = new CudaKernel[TYPES];
-    private final @Nullable CudaKernel[] attentionQueries = new CudaKernel[TYPES];
-    private final @Nullable CudaKernel[] attentionKeys = new CudaKernel[TYPES];
+    private final @Nullable Attention[] attention = new Attention[TYPES];
+
+    /** By head size and type; none on devices without tensor cores. */
+    private final @Nullable Attention[] tensorAttention = new Attention[HEAD_SIZES.length * TYPES];
+
+    /** Kernels of one way to compute attention, and the rows that a block works on. */
+    private record Attention(
+            CudaKernel forward, CudaKernel queries, CudaKernel keys, int rowsOfBlock) {
+        long units(AttentionShape shape, int heads) {
+            long tiles = (shape.context() + rowsOfBlock - 1) / rowsOfBlock;
+            return shape.sequences() * tiles * heads;
+        }
+    }
 
     CudaLayers(CudaCompute compute) {
         super(compute.device());
@@ -66,15 +87,54 @@ final class CudaLayers extends CheckedLayers {
             scatterAdd[i] = kernel("scatter_add", type);
             topK[i] = kernel("top_k", type);
             crossEntropy[i] = kernel("cross_entropy", type);
-            attention[i] = kernel("attention", type);
             attentionDots[i] = kernel("attention_dots", type);
-            attentionQueries[i] = kernel("attention_queries", type);
-            attentionKeys[i] = kernel("attention_keys", type);
+            attention[i] =
+                    new Attention(
+                            kernel("attention", type),
+                            kernel("attention_queries", type),
+                            kernel("attention_keys", type),
+                            TILE);
+        }
+        CudaDevice device = CudaDevice.of(compute.device());
+        if (CudaKernel.Image.TENSOR.runsOn(device)) {
+            for (DataType type : new DataType[] {DataType.BFLOAT16, DataType.FLOAT16}) {
+                for (int n = 0; n < HEAD_SIZES.length; n++) {
+                    String suffix = "_" + CudaCompute.name(type) + "_" + HEAD_SIZES[n];
+                    tensorAttention[n * TYPES + type.ordinal()] =
+                            new Attention(
+                                    tensor("attention_tensor" + suffix, device),
+                                    tensor("attention_tensor_queries" + suffix, device),
+                                    tensor("attention_tensor_keys" + suffix, device),
+                                    STRIPS);
+                }
+            }
         }
     }
 
     private CudaKernel kernel(String name, DataType type) {
         return compute.kernel(name + "_" + CudaCompute.name(type));
+    }
+
+    private static CudaKernel tensor(String name, CudaDevice device) {
+        return CudaKernel.of(CudaKernel.Image.TENSOR, name, device);
+    }
+
+    /**
+     * The kernels for a shape and its buffers: those for tensor cores load 16 bytes at a time, which
+     * a slice may not be aligned for.
+     */
+    private Attention attention(AttentionShape shape, Buffer qkv, Buffer out, Buffer gradient) {
+        int type = qkv.dataType().ordinal();
+        long addresses = qkv.address() | out.address() | gradient.address();
+        if (shape.size() % LOADED == 0 && addresses % LOADED_BYTES == 0) {
+            for (int n = 0; n < HEAD_SIZES.length; n++) {
+                Attention found = tensorAttention[n * TYPES + type];
+                if (shape.size() <= HEAD_SIZES[n] && found != null) {
+                    return found;
+                }
+            }
+        }
+        return Objects.requireNonNull(attention[type]);
     }
 
     private static KernelLaunch launch(@Nullable CudaKernel[] kernels, Buffer x) {
@@ -281,10 +341,6 @@ final class CudaLayers extends CheckedLayers {
                 .run(on(stream), blocksOf(labels.count()));
     }
 
-    private static long tiles(AttentionShape shape) {
-        return (long) shape.sequences() * ((shape.context() + TILE - 1) / TILE);
-    }
-
     private static KernelLaunch shape(KernelLaunch launch, AttentionShape shape) {
         return launch.put((long) shape.sequences())
                 .put(shape.context())
@@ -296,10 +352,11 @@ final class CudaLayers extends CheckedLayers {
 
     @Override
     void doAttention(AttentionShape shape, Buffer qkv, Buffer out, Buffer logSums, Stream stream) {
-        shape(launch(attention, qkv).put(qkv), shape)
+        Attention kernels = attention(shape, qkv, out, out);
+        shape(kernels.forward().launch().put(qkv), shape)
                 .put(out)
                 .put(logSums)
-                .run(on(stream), blocksOf(tiles(shape) * shape.heads()));
+                .run(on(stream), blocksOf(kernels.units(shape, shape.heads())));
     }
 
     @Override
@@ -320,17 +377,18 @@ final class CudaLayers extends CheckedLayers {
                 .put(shape.size())
                 .put(scratch)
                 .run(s, blocks(scratch.count()));
-        shape(launch(attentionQueries, qkv).put(qkv), shape)
+        Attention kernels = attention(shape, qkv, outputGradient, gradient);
+        shape(kernels.queries().launch().put(qkv), shape)
                 .put(outputGradient)
                 .put(logSums)
                 .put(scratch)
                 .put(gradient)
-                .run(s, blocksOf(tiles(shape) * shape.heads()));
-        shape(launch(attentionKeys, qkv).put(qkv), shape)
+                .run(s, blocksOf(kernels.units(shape, shape.heads())));
+        shape(kernels.keys().launch().put(qkv), shape)
                 .put(outputGradient)
                 .put(logSums)
                 .put(scratch)
                 .put(gradient)
-                .run(s, blocksOf(tiles(shape) * shape.keyHeads()));
+                .run(s, blocksOf(kernels.units(shape, shape.keyHeads())));
     }
 }

@@ -1,16 +1,28 @@
 package io.jccl.compute;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.device.Buffer;
+import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.device.Stream;
+import io.jccl.testfake.TestFake;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.List;
+import java.util.Random;
+import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
 /** Attention against float64, which holds the whole matrix of scores. */
 class AttentionTest extends LayersTests {
+    /** Elements of 16 bits that are 16 bytes. */
+    private static final int ALIGNED = 8;
+
     private static final AttentionShape[] SHAPES = {
         new AttentionShape(1, 1, 1, 1, 1),
         new AttentionShape(2, 17, 2, 2, 32),
@@ -18,9 +30,23 @@ class AttentionTest extends LayersTests {
         new AttentionShape(1, 16, 3, 1, 128),
     };
 
-    /** The direct evaluation, and bounds of what float32 may make of it. */
+    /** With more rows than a block or a tile has, and sizes that are filled up with zeros. */
+    private static final AttentionShape[] TENSOR_SHAPES = {
+        new AttentionShape(1, 1, 1, 1, 8),
+        new AttentionShape(2, 17, 2, 2, 32),
+        new AttentionShape(1, 150, 2, 1, 40),
+        new AttentionShape(1, 66, 1, 1, 64),
+        new AttentionShape(2, 33, 4, 2, 96),
+        new AttentionShape(1, 40, 2, 1, 128),
+    };
+
+    /**
+     * The direct evaluation, and bounds of what float32 may make of it, and rounding what is
+     * multiplied to a type.
+     */
     private static final class Direct {
         final AttentionShape s;
+        final DataType products;
         final double[] x;
         final double[] out;
         final double[] outBound;
@@ -29,8 +55,9 @@ class AttentionTest extends LayersTests {
         final double[] gradient;
         final double[] gradientBound;
 
-        Direct(AttentionShape s, double[] x) {
+        Direct(AttentionShape s, DataType products, double[] x) {
             this.s = s;
+            this.products = products;
             this.x = x;
             out = new double[(int) (s.rows() * s.outputWidth())];
             outBound = new double[out.length];
@@ -38,6 +65,11 @@ class AttentionTest extends LayersTests {
             sumBound = new double[sums.length];
             gradient = new double[x.length];
             gradientBound = new double[x.length];
+        }
+
+        /** What a factor of a product has lost when it was rounded to the type. */
+        double lost(double factor) {
+            return products == DataType.FLOAT32 ? 0 : rounding(products, factor);
         }
 
         /** Where a head of a row's queries (0), keys (1) or values (2) is. */
@@ -79,12 +111,16 @@ class AttentionTest extends LayersTests {
             int to = unit * s.size();
             for (int d = 0; d < s.size(); d++) {
                 double size = 0;
+                double rounded = 0;
                 for (int j = 0; j < n; j++) {
-                    double v = Math.exp(e[j] - sums[unit]) * x[at(first + j, head, 2) + d];
-                    out[to + d] += v;
-                    size += Math.abs(v);
+                    double p = Math.exp(e[j] - sums[unit]);
+                    double v = x[at(first + j, head, 2) + d];
+                    out[to + d] += p * v;
+                    size += Math.abs(p * v);
+                    // Exponentials are rounded before the division by their sum.
+                    rounded += lost(p) * Math.abs(v) * (1 + 2 * relative);
                 }
-                outBound[to + d] = 2 * relative * size;
+                outBound[to + d] = 2 * relative * size + rounded;
             }
             if (g != null) {
                 backward(first, row, head, g, result, e, relative, scale);
@@ -119,6 +155,7 @@ class AttentionTest extends LayersTests {
                 }
                 double ds = p * (slope - along) * scale;
                 double within = p * size * scale * (2 * relative + (s.size() + 8) * STEP);
+                within += lost(Math.abs(ds) + within);
                 int query = at(row, head, 0);
                 int key = at(first + j, head, 1);
                 int value = at(first + j, head, 2);
@@ -126,7 +163,8 @@ class AttentionTest extends LayersTests {
                     add(query + d, ds * x[key + d], within * Math.abs(x[key + d]));
                     add(key + d, ds * x[query + d], within * Math.abs(x[query + d]));
                     double v = p * g[to + d];
-                    add(value + d, v, 2 * relative * Math.abs(v));
+                    double rounded = lost(p * (1 + 2 * relative)) * Math.abs(g[to + d]);
+                    add(value + d, v, 2 * relative * Math.abs(v) + rounded);
                 }
             }
         }
@@ -155,21 +193,69 @@ class AttentionTest extends LayersTests {
                 r -> {
                     for (DataType type : NARROW) {
                         for (AttentionShape s : SHAPES) {
-                            compare(r, type, s);
+                            compare(r, type, DataType.FLOAT32, s);
                         }
                     }
                 });
     }
 
-    private void compare(Run r, DataType type, AttentionShape s) {
+    @ParameterizedTest
+    @EnumSource(
+            value = Where.class,
+            names = {"CUDA", "CUDA_REVERSED"})
+    void onTensorCores(Where where) {
+        on(
+                where,
+                r -> {
+                    for (DataType type : new DataType[] {DataType.BFLOAT16, DataType.FLOAT16}) {
+                        for (AttentionShape s : TENSOR_SHAPES) {
+                            edge = ALIGNED;
+                            compare(r, type, type, s);
+                        }
+                    }
+                });
+    }
+
+    /** Slices that tensor cores cannot load and older devices: float32, with its own roundings. */
+    @Test
+    void whereTensorCoresAreNotUsed() {
+        AttentionShape s = new AttentionShape(1, 33, 2, 1, 64);
+        double[] x = as(DataType.BFLOAT16, tame(random, (int) (s.rows() * s.rowWidth())));
+        List<double[]> results = new ArrayList<>();
+        on(
+                Where.CUDA,
+                r -> {
+                    for (int e : new int[] {ALIGNED, EDGE}) {
+                        edge = e;
+                        results.add(compare(r, DataType.BFLOAT16, DataType.BFLOAT16, s, x));
+                    }
+                });
+        TestFake.capability(75);
+        edge = ALIGNED;
+        Device old = Cuda.view(2);
+        try (Compute c = Compute.of(old);
+                Stream stream = old.newStream()) {
+            DataType products = DataType.FLOAT32;
+            results.add(compare(new Run(c, stream), DataType.BFLOAT16, products, s, x));
+        }
+        assertSame(results.get(1), results.get(2), "misaligned, and compute capability 7.5");
+        assertFalse(Arrays.equals(results.get(0), results.get(1)), "tensor cores round more");
+    }
+
+    private void compare(Run r, DataType type, DataType products, AttentionShape s) {
+        compare(r, type, products, s, as(type, tame(random, (int) (s.rows() * s.rowWidth()))));
+    }
+
+    /** Forward and backward pass against the direct evaluation; returns the gradient. */
+    private double[] compare(
+            Run r, DataType type, DataType products, AttentionShape s, double[] x) {
         String what = s + " " + type;
-        double[] x = as(type, tame(random, (int) (s.rows() * s.rowWidth())));
-        Direct direct = new Direct(s, x);
+        Direct direct = new Direct(s, products, x);
         Buffer qkv = of(r.c, type, x);
         Buffer out = zeros(r, type, direct.out.length);
         Buffer sums = zeros(r, DataType.FLOAT32, direct.sums.length);
         r.c.layers().attention(s, qkv, out, sums, r.stream);
-        double[] g = as(type, tame(random, direct.out.length));
+        double[] g = as(type, tame(new Random(7), direct.out.length));
         Buffer gradient = zeros(r, type, x.length);
         Buffer scratch = zeros(r, DataType.FLOAT32, direct.sums.length);
         Buffer dout = of(r.c, type, g);
@@ -182,6 +268,7 @@ class AttentionTest extends LayersTests {
         assertClose(type, direct.gradient, direct.gradientBound, actual, what + " gradient");
         r.c.layers().attentionBackward(s, qkv, out, sums, dout, scratch, gradient, r.stream);
         assertSame(actual, get(r, gradient), what + " again");
+        return actual;
     }
 
     /** What a row must not see does not reach it, not even as 0 times infinity. */

@@ -72,6 +72,9 @@ abstract class ComputeTests {
         }
     }
 
+    /** Elements before and after a slice; 8 of 16 bits leave it aligned for vectors of 16 bytes. */
+    int edge = EDGE;
+
     final Random random = new Random(2024);
     final List<Buffer> open = new ArrayList<>();
 
@@ -88,16 +91,16 @@ abstract class ComputeTests {
 
     /** A slice of a device's buffer, with guards around it, that holds these values. */
     final Buffer of(Compute c, DataType type, double... values) {
-        Buffer all = c.device().allocate(type, values.length + 2 * EDGE);
+        Buffer all = c.device().allocate(type, values.length + 2 * edge);
         open.add(all);
         try (Buffer host = Device.host().allocate(type, all.count())) {
             for (int i = 0; i < host.count(); i++) {
-                boolean guard = i < EDGE || i >= EDGE + values.length;
-                host.set(i, guard ? GUARD : values[i - EDGE]);
+                boolean guard = i < edge || i >= edge + values.length;
+                host.set(i, guard ? GUARD : values[i - edge]);
             }
             all.copyFrom(host.asSegment());
         }
-        return all.slice(EDGE, values.length);
+        return all.slice(edge, values.length);
     }
 
     /** Waits, and reads a slice of {@link #of} back; its guards must be whole. */
@@ -105,17 +108,17 @@ abstract class ComputeTests {
         stream.synchronize();
         int n = (int) slice.count();
         for (Buffer all : open) {
-            if (all.address() + (long) EDGE * all.dataType().size() == slice.address()
-                    && all.count() == n + 2 * EDGE) {
+            if (all.address() + (long) edge * all.dataType().size() == slice.address()
+                    && all.count() == n + 2 * edge) {
                 try (Buffer host = Device.host().allocate(all.dataType(), all.count())) {
                     all.copyTo(host.asSegment());
-                    for (int i = 0; i < EDGE; i++) {
+                    for (int i = 0; i < edge; i++) {
                         assertEquals(GUARD, host.get(i), c.device() + ": before the slice");
-                        assertEquals(GUARD, host.get(EDGE + n + i), c.device() + ": after it");
+                        assertEquals(GUARD, host.get(edge + n + i), c.device() + ": after it");
                     }
                     double[] values = new double[n];
                     for (int i = 0; i < n; i++) {
-                        values[i] = host.get(EDGE + i);
+                        values[i] = host.get(edge + i);
                     }
                     return values;
                 }

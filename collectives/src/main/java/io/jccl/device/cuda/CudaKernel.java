@@ -16,9 +16,9 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * A kernel of the image that this library contains (collectives/src/main/cuda).
+ * A kernel of an image that this library contains (collectives/src/main/cuda).
  *
- * <p>The image is loaded once per process and never unloaded. It is PTX, which the driver compiles
+ * <p>An image is loaded once per process and never unloaded. It is PTX, which the driver compiles
  * for each device on which a kernel is requested. That happens here rather than at the first
  * launch, which may be captured.
  *
@@ -28,15 +28,35 @@ public final class CudaKernel {
     /** Block size of every kernel, as in kernel.h. */
     public static final int BLOCK = 256;
 
-    private static final String IMAGE = "kernels.ptx";
+    /** An image, with what its first lines declare. */
+    public enum Image {
+        /** For any device. */
+        KERNELS("kernels.ptx", "6.0", 70),
+        /** For those with tensor cores for bfloat16. */
+        TENSOR("tensor.ptx", "7.0", 80);
 
-    /** Ten times the compute capability that the image requires. */
-    private static final int OLDEST = 70;
+        private final String file;
+        private final String isa;
+
+        /** Ten times the compute capability that it requires. */
+        private final int oldest;
+
+        /** The library's handle, 0 until it is loaded; guarded by the class of kernels. */
+        private long library;
+
+        Image(String file, String isa, int oldest) {
+            this.file = file;
+            this.isa = isa;
+            this.oldest = oldest;
+        }
+
+        /** Whether a device is new enough for it. */
+        public boolean runsOn(CudaDevice device) {
+            return device.computeCapability() >= oldest;
+        }
+    }
 
     private static final Map<String, CudaKernel> KNOWN = new ConcurrentHashMap<>();
-
-    /** The library's handle, 0 until it is loaded; guarded by the class. */
-    private static long library;
 
     private final String name;
     private final long handle;
@@ -56,12 +76,12 @@ public final class CudaKernel {
      * @throws io.jccl.bindings.CudaException if CUDA rejects the image
      * @throws UnsupportedOperationException if the CUDA runtime is older than 12.8
      */
-    public static CudaKernel of(String name, CudaDevice device) {
+    public static CudaKernel of(Image image, String name, CudaDevice device) {
         CudaKernel known = KNOWN.get(name);
         if (known != null && known.ready.contains(device.index())) {
             return known;
         }
-        if (device.computeCapability() < OLDEST) {
+        if (!image.runsOn(device)) {
             int has = device.computeCapability();
             throw new JcclException(
                     device
@@ -69,13 +89,18 @@ public final class CudaKernel {
                             + has / 10
                             + "."
                             + has % 10
-                            + ", and JCCL's kernels need 7.0 or newer; compute on the host"
-                            + " instead");
+                            + ", and JCCL's kernels in "
+                            + image.file
+                            + " need "
+                            + image.oldest / 10
+                            + "."
+                            + image.oldest % 10
+                            + " or newer; compute on the host instead");
         }
         return device.current(() -> {
             int mode = CudaBuffer.exchangeCaptureMode(cudart_h.cudaStreamCaptureModeRelaxed());
             try {
-                CudaKernel k = find(name);
+                CudaKernel k = find(image, name);
                 k.load(device);
                 return k;
             } finally {
@@ -84,22 +109,28 @@ public final class CudaKernel {
         });
     }
 
-    private static synchronized CudaKernel find(String name) {
+    private static synchronized CudaKernel find(Image image, String name) {
         CudaKernel known = KNOWN.get(name);
         if (known == null) {
             CudaApi api = CudaRuntime.api();
             try (Arena arena = Arena.ofConfined()) {
                 MemorySegment slot = CudaRuntime.slot();
-                if (library == 0) {
+                if (image.library == 0) {
                     // CUDA keeps a copy.
-                    MemorySegment code = image(arena);
+                    MemorySegment code = read(image, arena);
                     CudaRuntime.check(
                             api.cudaLibraryLoadData(slot, code, 0, 0, 0, 0, 0, 0),
-                            "cudaLibraryLoadData(" + IMAGE + ", PTX ISA 6.0 for sm_70)");
-                    library = CudaRuntime.readLong(slot);
+                            "cudaLibraryLoadData("
+                                    + image.file
+                                    + ", PTX ISA "
+                                    + image.isa
+                                    + " for sm_"
+                                    + image.oldest
+                                    + ")");
+                    image.library = CudaRuntime.readLong(slot);
                 }
                 CudaRuntime.check(
-                        api.cudaLibraryGetKernel(slot, library, arena.allocateFrom(name)),
+                        api.cudaLibraryGetKernel(slot, image.library, arena.allocateFrom(name)),
                         "cudaLibraryGetKernel(" + name + ")");
                 known = new CudaKernel(name, CudaRuntime.readLong(slot));
                 KNOWN.put(name, known);
@@ -108,11 +139,12 @@ public final class CudaKernel {
         return known;
     }
 
-    /** The image, terminated by a zero byte. */
-    private static MemorySegment image(Arena arena) {
-        try (InputStream in = CudaKernel.class.getResourceAsStream(IMAGE)) {
+    /** An image, terminated by a zero byte. */
+    private static MemorySegment read(Image image, Arena arena) {
+        try (InputStream in = CudaKernel.class.getResourceAsStream(image.file)) {
             byte[] code =
-                    Objects.requireNonNull(in, IMAGE + " is missing from the jar").readAllBytes();
+                    Objects.requireNonNull(in, image.file + " is missing from the jar")
+                            .readAllBytes();
             MemorySegment to = arena.allocate(code.length + 1L);
             MemorySegment.copy(code, 0, to, ValueLayout.JAVA_BYTE, 0, code.length);
             return to;

@@ -182,7 +182,7 @@ class CudaKernelTest {
 
     /** The compiler may be missing, and takes its time. */
     @Test
-    void theImageIsOfTheseSources() throws Exception {
+    void theImagesAreOfTheseSources() throws Exception {
         MessageDigest sha256 = MessageDigest.getInstance("SHA-256");
         for (String glob : List.of("*.cu", "*.h")) {
             List<Path> files = new ArrayList<>();
@@ -196,14 +196,16 @@ class CudaKernelTest {
             }
         }
         String said = "// SHA-256 of the sources: " + HexFormat.of().formatHex(sha256.digest());
-        Path image = sources().resolve("../resources/io/jccl/device/cuda/kernels.ptx");
-        assertEquals(said, Files.readAllLines(image).get(1), "run regenerate.sh");
+        for (String image : List.of("kernels.ptx", "tensor.ptx")) {
+            Path file = sources().resolve("../resources/io/jccl/device/cuda").resolve(image);
+            assertEquals(said, Files.readAllLines(file).get(1), "run regenerate.sh");
+        }
     }
 
-    /** Where the compiler is that wrote the committed image, the sources give just that. */
+    /** Where the compiler is that wrote the committed images, the sources give just these. */
     @Tag("exhaustive")
     @Test
-    void theImageIsWhatTheSourcesGive() throws IOException {
+    void theImagesAreWhatTheSourcesGive() throws IOException {
         Path script = sources().resolve("regenerate.sh");
         assertTrue(Files.isExecutable(script), script.toString());
         FakeBuild.Ended ended = FakeBuild.run(Map.of(), List.of(script.toString(), "check"));
