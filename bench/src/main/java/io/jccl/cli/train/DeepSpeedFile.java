@@ -236,7 +236,7 @@ final class DeepSpeedFile {
     private void weightDecay() {
         JsonNode decay = leaves.get("optimizer.params.weight_decay");
         if (decay != null) {
-            boolean decoupled = flags.get("--optimizer") == TrainOptions.Rule.adamw;
+            boolean decoupled = flags.get("--optimizer") == RecipeOptions.Rule.adamw;
             requireFixed("optimizer.params.weight_decay", decay, decoupled ? "0.01" : "0.0");
         }
     }
@@ -265,7 +265,7 @@ final class DeepSpeedFile {
 
     private static @Nullable Object rule(JsonNode value) {
         String name = value.asText("").toLowerCase(Locale.ROOT);
-        for (TrainOptions.Rule r : TrainOptions.Rule.values()) {
+        for (RecipeOptions.Rule r : RecipeOptions.Rule.values()) {
             if (r.name().equals(name)) {
                 return r;
             }
