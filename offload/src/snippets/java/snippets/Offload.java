@@ -89,7 +89,6 @@ final class Offload {
                 s.setParameter(i, s.parameter(i) - rate * Math.signum(m));
             }
         }
-
     }
 
     // @end

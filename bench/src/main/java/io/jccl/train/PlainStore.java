@@ -34,6 +34,7 @@ final class PlainStore implements ParameterStore {
 
     /** Where each weight begins in the state. */
     private final long[] places;
+
     private final List<Buffer> gradients = new ArrayList<>();
     private long steps;
     private long waited;
@@ -73,9 +74,7 @@ final class PlainStore implements ParameterStore {
             for (GptShape.Weight w : layers.get(l).weights()) {
                 long count = part.count(w);
                 counts.add(count);
-                all.add(
-                        recipe.group(
-                                optimizer, layers.get(l).name(), w.name(), part.counts(w)));
+                all.add(recipe.group(optimizer, layers.get(l).name(), w.name(), part.counts(w)));
                 boolean byRows = w.split() == GptShape.Split.ROWS;
                 long columns = byRows ? w.columns() : count / w.rows();
                 parameters.add(

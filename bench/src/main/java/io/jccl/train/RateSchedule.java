@@ -53,7 +53,9 @@ public record RateSchedule(Shape shape, int warmup, double minimum, double decay
         }
         if (!(decay > 0 && decay <= 1)) {
             throw new IllegalArgumentException(
-                    "--lr-decay is " + decay + ", expected more than 0 and at most 1: a share of"
+                    "--lr-decay is "
+                            + decay
+                            + ", expected more than 0 and at most 1: a share of"
                             + " --steps");
         }
     }
@@ -71,7 +73,9 @@ public record RateSchedule(Shape shape, int warmup, double minimum, double decay
             return (step + 1.0) / warmup;
         }
         int from =
-                shape == Shape.WSD ? Math.max(warmup, steps - (int) Math.ceil(decay * steps)) : warmup;
+                shape == Shape.WSD
+                        ? Math.max(warmup, steps - (int) Math.ceil(decay * steps))
+                        : warmup;
         if (shape == Shape.CONSTANT || step < from) {
             return 1;
         }

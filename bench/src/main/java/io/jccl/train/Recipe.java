@@ -91,10 +91,9 @@ public record Recipe(RateSchedule schedule, double clip, List<Group> groups) {
                 Group one = new Group(List.of(name), 1, OptionalDouble.empty());
                 boolean found =
                         layers.stream()
-                                .anyMatch(
-                                        l ->
-                                                l.weights().stream()
-                                                        .anyMatch(w -> one.has(l.name(), w.name())));
+                                .anyMatch(l ->
+                                        l.weights().stream()
+                                                .anyMatch(w -> one.has(l.name(), w.name())));
                 if (!found) {
                     throw new IllegalArgumentException(
                             "no tensor is named '"

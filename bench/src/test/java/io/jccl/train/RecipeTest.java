@@ -65,8 +65,7 @@ class RecipeTest {
             int until,
             @Nullable Path checkpoint,
             boolean resume) {
-        GptShape shape =
-                new GptShape(2, 16, 2, 8, CORPUS.alphabet().length(), experts, 1, 4);
+        GptShape shape = new GptShape(2, 16, 2, 8, CORPUS.alphabet().length(), experts, 1, 4);
         Techniques t = Techniques.parse(techniques);
         t.check(shape, 8);
         RunSettings s =
@@ -131,7 +130,8 @@ class RecipeTest {
             0.500000000, 0.402454839, 0.308658284, 0.222214883, 0.146446609, 0.084265194,
             0.038060234, 0.009607360
         };
-        // torch begins a warm-up of four steps at its first factor, and has the highest in the fifth.
+        // torch begins a warm-up of four steps at its first factor, and has the highest in the
+        // fifth.
         RateSchedule warmed = new RateSchedule(Shape.COSINE, 5, 0, 0.1);
         RateSchedule line = new RateSchedule(Shape.LINEAR, 0, 0.1, 0.1);
         for (int i = 0; i < 20; i++) {
@@ -234,8 +234,7 @@ class RecipeTest {
     })
     void resumesToTheSameLosses(String name, String techniques, @TempDir Path checkpoint) {
         Optimizer o = rule(name);
-        Recipe recipe =
-                new Recipe(new RateSchedule(Shape.CONSTANT, 6, 0, 0.1), CLIP, ALL.groups());
+        Recipe recipe = new Recipe(new RateSchedule(Shape.CONSTANT, 6, 0, 0.1), CLIP, ALL.groups());
         List<Double> whole = losses(techniques, 0, o, recipe);
         losses(techniques, 0, o, recipe, 5, checkpoint, false);
         List<Double> rest = losses(techniques, 0, o, recipe, STEPS, checkpoint, true);
@@ -257,9 +256,7 @@ class RecipeTest {
                 new Recipe(
                         RateSchedule.CONSTANT,
                         1,
-                        List.of(
-                                new Recipe.Group(
-                                        List.of("embeding"), 1, OptionalDouble.empty())));
+                        List.of(new Recipe.Group(List.of("embeding"), 1, OptionalDouble.empty())));
         String message =
                 String.valueOf(
                         assertThrows(IllegalArgumentException.class, () -> wrong.check(shape))
@@ -268,7 +265,6 @@ class RecipeTest {
         assertThrows(
                 IllegalArgumentException.class,
                 () -> new Recipe(RateSchedule.CONSTANT, 0, List.of()));
-        assertThrows(
-                IllegalArgumentException.class, () -> new RateSchedule(Shape.WSD, 0, 0, 0));
+        assertThrows(IllegalArgumentException.class, () -> new RateSchedule(Shape.WSD, 0, 0, 0));
     }
 }

@@ -99,8 +99,7 @@ final class RecipeOptions {
             names = "--no-decay",
             split = ",",
             paramLabel = "<name>",
-            description =
-                    "Tensors or layers without weight decay, such as embedding,head.")
+            description = "Tensors or layers without weight decay, such as embedding,head.")
     List<String> undecayed = List.of();
 
     @Option(
@@ -149,8 +148,7 @@ final class RecipeOptions {
             }
             boolean undecay = undecayed.contains(name);
             groups.add(
-                    new Recipe.Group(
-                            List.of(name), rate, undecay ? none : OptionalDouble.empty()));
+                    new Recipe.Group(List.of(name), rate, undecay ? none : OptionalDouble.empty()));
         }
         if (!undecayed.isEmpty()) {
             groups.add(new Recipe.Group(undecayed, 1, none));
@@ -173,7 +171,9 @@ final class RecipeOptions {
 
     private static IllegalArgumentException scale(String text, @Nullable Throwable cause) {
         return new IllegalArgumentException(
-                "--lr-scale has '" + text + "', expected a name and a factor, such as"
+                "--lr-scale has '"
+                        + text
+                        + "', expected a name and a factor, such as"
                         + " embedding=0.5",
                 cause);
     }

@@ -3,13 +3,13 @@ package io.jccl.offload.optim;
 import java.util.List;
 
 /**
- * Adam with 8-bit moments (arXiv 2110.02861, as in bitsandbytes): each block of 256 elements has its
- * own scale, and codes of a dynamic data type. A step reads a block, computes in float32 as {@link
- * AdamW} does, and rounds the new moments; the parameters do not see that rounding. A parameter has
- * 2 bytes of moments instead of 8, and blocks 8 bytes more.
+ * Adam with 8-bit moments (arXiv 2110.02861, as in bitsandbytes): each block of 256 elements has
+ * its own scale, and codes of a dynamic data type. A step reads a block, computes in float32 as
+ * {@link AdamW} does, and rounds the new moments; the parameters do not see that rounding. A
+ * parameter has 2 bytes of moments instead of 8, and blocks 8 bytes more.
  *
- * <p>Weight decay is decoupled, as AdamW's. Blocks count from the first element of the state; pieces
- * of it begin at a multiple of 256.
+ * <p>Weight decay is decoupled, as AdamW's. Blocks count from the first element of the state;
+ * pieces of it begin at a multiple of 256.
  *
  * <p><b>Threads:</b> immutable.
  *

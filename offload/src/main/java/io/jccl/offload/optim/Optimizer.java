@@ -11,10 +11,10 @@ import org.jspecify.annotations.Nullable;
  * <p>{@link Adam}, {@link AdamW}, {@link Sgd} and {@link Lion} work element by element: the new
  * parameter and moments at an index depend on that index alone. A step can therefore be divided
  * into pieces in any way and run by any number of threads in any order, with bit-identical results.
- * Every operation is an IEEE 754 binary32 operation, rounded to nearest even and never fused, so the
- * loops on the Vector API and the plain ones are bit-identical too; only the sign and payload of a
- * NaN may differ. {@link Lamb} needs sums over whole tensors, {@link Adam8bit} pieces that begin at
- * a multiple of 256.
+ * Every operation is an IEEE 754 binary32 operation, rounded to nearest even and never fused, so
+ * the loops on the Vector API and the plain ones are bit-identical too; only the sign and payload
+ * of a NaN may differ. {@link Lamb} needs sums over whole tensors, {@link Adam8bit} pieces that
+ * begin at a multiple of 256.
  *
  * <p>Other rules implement {@link #label}, {@link #state} and {@link #apply}:
  *
@@ -175,7 +175,8 @@ public interface Optimizer {
 
     /**
      * One of the two passes of a step of a rule with {@link #sums}, of some elements of a tensor
-     * that several pieces or ranks share. All pieces take the first pass before one takes the second.
+     * that several pieces or ranks share. All pieces take the first pass before one takes the
+     * second.
      *
      * @param pass 0, which adds to the sums, or 1, which reads them
      * @param sums the sums of tensors

@@ -300,7 +300,12 @@ public final class OptimizerState implements AutoCloseable {
     /** Copies, float32 in little-endian order on the side of the file. */
     private static void copy(
             Buffer of,
-            MemorySegment from, long fromAt, MemorySegment to, long toAt, int n, boolean out) {
+            MemorySegment from,
+            long fromAt,
+            MemorySegment to,
+            long toAt,
+            int n,
+            boolean out) {
         if (of.dataType() != DataType.FLOAT32) {
             MemorySegment.copy(from, fromAt, to, toAt, n);
             return;

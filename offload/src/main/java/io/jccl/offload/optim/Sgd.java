@@ -22,8 +22,7 @@ import java.util.List;
  */
 public record Sgd(double momentum, double dampening, double weightDecay, boolean nesterov)
         implements Optimizer {
-    private static final List<StateTensor> STATE =
-            List.of(StateTensor.float32("momentum_buffer"));
+    private static final List<StateTensor> STATE = List.of(StateTensor.float32("momentum_buffer"));
 
     /**
      * Checks the hyper-parameters.

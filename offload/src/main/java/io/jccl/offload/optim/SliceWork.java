@@ -28,8 +28,7 @@ final class SliceWork extends Chunks.Work {
         Arrays.setAll(slices, i -> new Slice());
     }
 
-    void prepare(
-            Optimizer rule, long count, MemorySegment target, @Nullable DataType targetType) {
+    void prepare(Optimizer rule, long count, MemorySegment target, @Nullable DataType targetType) {
         this.optimizer = rule;
         this.target = target;
         this.targetType = targetType;
@@ -88,8 +87,7 @@ final class SliceWork extends Chunks.Work {
             switch (type) {
                 case FLOAT32 -> target.set(JAVA_FLOAT_UNALIGNED, (at + i) * Float.BYTES, p);
                 case BFLOAT16 ->
-                        target.set(
-                                JAVA_SHORT_UNALIGNED, (at + i) * Short.BYTES, Bfloat16.of(p));
+                        target.set(JAVA_SHORT_UNALIGNED, (at + i) * Short.BYTES, Bfloat16.of(p));
                 default ->
                         target.set(
                                 JAVA_SHORT_UNALIGNED,

@@ -59,7 +59,10 @@ final class StepWork {
     void pass(int pass, double[] values, int at, long count) {
         if (sums == 0 || pass < 0 || pass > 1) {
             throw new IllegalArgumentException(
-                    "pass is " + pass + " of a rule with " + sums
+                    "pass is "
+                            + pass
+                            + " of a rule with "
+                            + sums
                             + " sums, expected 0 or 1 and a rule with sums; use step for others");
         }
         Slice s = slices.settings;
@@ -101,8 +104,13 @@ final class StepWork {
             int unit = state.tensor(k).unit();
             if (from % unit != 0) {
                 throw new IllegalArgumentException(
-                        "a piece of " + optimizer.label() + " begins at element " + from
-                                + ", expected a multiple of " + unit + ": its state is in blocks");
+                        "a piece of "
+                                + optimizer.label()
+                                + " begins at element "
+                                + from
+                                + ", expected a multiple of "
+                                + unit
+                                + ": its state is in blocks");
             }
         }
         Checks.notNegative("the gradient factor", gradientFactor);

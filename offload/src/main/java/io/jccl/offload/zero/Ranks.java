@@ -41,6 +41,7 @@ final class Ranks {
     private final Buffer votes;
     private final Buffer myVote;
     private @Nullable RuntimeException outOfStep;
+
     /** Sums over the ranks, if the optimizer needs them. */
     private final @Nullable Buffer totals;
 
@@ -57,7 +58,8 @@ final class Ranks {
         this.votes = memory.own(config.device().allocate(DataType.FLOAT64, (long) VOTE * size));
         this.myVote = votes.slice((long) VOTE * rank, VOTE);
         int most = config.mostSums();
-        this.totals = most == 0 ? null : memory.own(config.device().allocate(DataType.FLOAT64, most));
+        this.totals =
+                most == 0 ? null : memory.own(config.device().allocate(DataType.FLOAT64, most));
         this.received = new double[VOTE * size];
         this.receivedSegment = MemorySegment.ofArray(received);
     }

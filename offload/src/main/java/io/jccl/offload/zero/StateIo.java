@@ -73,8 +73,7 @@ final class StateIo {
                         at += t.count();
                     }
                     add(crc, whole.slice(0, p.count).asSegment());
-                    config.tensor(k)
-                            .encode(whole.slice(p.from, p.updated), states.room(p, k));
+                    config.tensor(k).encode(whole.slice(p.from, p.updated), states.room(p, k));
                     states.put(p, k);
                 }
             }

@@ -319,8 +319,8 @@ public final class ZeroOptimizer implements AutoCloseable {
     /**
      * The sum of squares of the gradients that {@link ParameterGroup#counted count}, over the ranks
      * of the communicator: of their mean over ranks and micro-steps, without the loss scale. With
-     * those of other parts of the model it gives the norm of all of it, and so a clipping factor for
-     * {@link #step(double, double)}. All ranks call it after the micro-steps.
+     * those of other parts of the model it gives the norm of all of it, and so a clipping factor
+     * for {@link #step(double, double)}. All ranks call it after the micro-steps.
      *
      * @return 0 or more, infinite or NaN if a gradient is
      * @throws IllegalStateException if micro-steps are missing

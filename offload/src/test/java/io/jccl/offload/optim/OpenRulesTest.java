@@ -49,8 +49,7 @@ class OpenRulesTest {
     }
 
     static List<Optimizer> rules() {
-        return List.of(
-                Lamb.defaults(), new Adam8bit(0.9, 0.99, 1e-8, 0.1), new Halving());
+        return List.of(Lamb.defaults(), new Adam8bit(0.9, 0.99, 1e-8, 0.1), new Halving());
     }
 
     private static Buffer random(Random r, DataType type, long count, double scale) {
@@ -136,13 +135,34 @@ class OpenRulesTest {
     void codesAreThoseOfBitsandbytes() {
         int[] at = {0, 1, 63, 64, 100, 126, 127, 128, 129, 191, 192, 254, 255};
         double[] signed = {
-            -0.992968738, -0.978906274, -0.107031256, -0.0985937491, -0.00746874977,
-            -5.50000038e-07, 0, 5.50000038e-07, 3.25000019e-06, 0.107031256, 0.12109375,
-            0.992968738, 1
+            -0.992968738,
+            -0.978906274,
+            -0.107031256,
+            -0.0985937491,
+            -0.00746874977,
+            -5.50000038e-07,
+            0,
+            5.50000038e-07,
+            3.25000019e-06,
+            0.107031256,
+            0.12109375,
+            0.992968738,
+            1
         };
         double[] unsigned = {
-            0, 3.2500003e-07, 0.010703126, 0.0121093756, 0.0627343804, 0.0992968753, 0.103515625,
-            0.110546872, 0.117578126, 0.553515673, 0.560546875, 0.996484399, 1
+            0,
+            3.2500003e-07,
+            0.010703126,
+            0.0121093756,
+            0.0627343804,
+            0.0992968753,
+            0.103515625,
+            0.110546872,
+            0.117578126,
+            0.553515673,
+            0.560546875,
+            0.996484399,
+            1
         };
         for (int i = 0; i < at.length; i++) {
             double s = Quantized.SIGNED.value(at[i]);
@@ -244,7 +264,9 @@ class OpenRulesTest {
         return values(values);
     }
 
-    /** Equal to float32's rounding, except for at most one value in two hundred that lay between. */
+    /**
+     * Equal to float32's rounding, except for at most one value in two hundred that lay between.
+     */
     private static void near(double[] expected, double[] got, String what) {
         int apart = 0;
         for (int i = 0; i < got.length; i++) {
@@ -343,9 +365,7 @@ class OpenRulesTest {
             refused("halving has no weight decay", () -> new Halving().withWeightDecay(1));
             refused(
                     "pass is 0",
-                    () ->
-                            Adam.defaults()
-                                    .pass(0, new double[2], 0, floats, 0, g, null, 1, 1, 1));
+                    () -> Adam.defaults().pass(0, new double[2], 0, floats, 0, g, null, 1, 1, 1));
             refused("step is 0", () -> Lamb.defaults().step(floats, 0, g, null, 0, 1, 1));
         }
     }
