@@ -3,7 +3,7 @@
  * does. p, m and v are float32; target, if any, gets the new parameters rounded. control may be
  * null: see norm.h.
  */
-enum rule { ADAM, ADAMW, SGD, MOMENTUM, NESTEROV };
+enum rule { ADAM, ADAMW, SGD, MOMENTUM, NESTEROV, LION };
 
 enum { NO_TARGET, TARGET_F32, TARGET_BF16, TARGET_F16 };
 
@@ -23,13 +23,18 @@ INLINE void update(float *p, float *m, float *v, const G *gradients, void *targe
   EACH(i, n) {
     float g = widen(gradients[i]) * c.factor;
     float x = p[i];
-    if (RULE == ADAMW) {
+    if (RULE == ADAMW || RULE == LION) {
       x = x * c.decay;
     } else {
       g = g + x * c.decay;
     }
     if (RULE == SGD) {
       x = x - g * c.rate;
+    } else if (RULE == LION) {
+      float mean = m[i];
+      float u = mean * c.keep1 + g * c.add1;
+      x = u > 0 ? x - c.rate : u < 0 ? x + c.rate : x;
+      m[i] = mean * c.keep2 + g * c.add2;
     } else {
       float mean = m[i] * c.keep1 + g * c.add1;
       m[i] = mean;
@@ -70,5 +75,6 @@ UPDATES(adamw, ADAMW)
 UPDATES(sgd, SGD)
 UPDATES(momentum, MOMENTUM)
 UPDATES(nesterov, NESTEROV)
+UPDATES(lion, LION)
 #undef UPDATES
 #undef UPDATE

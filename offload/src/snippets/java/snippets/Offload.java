@@ -30,7 +30,10 @@ import io.jccl.offload.optim.Adam;
 import io.jccl.offload.optim.AdamW;
 import io.jccl.offload.optim.CheckedStep;
 import io.jccl.offload.optim.LossScale;
+import io.jccl.offload.optim.Optimizer;
 import io.jccl.offload.optim.OptimizerState;
+import io.jccl.offload.optim.Slice;
+import io.jccl.offload.optim.StateTensor;
 import io.jccl.offload.optim.Workers;
 import io.jccl.offload.zero.ShardedLayer;
 import io.jccl.offload.zero.ZeroOptimizer;
@@ -60,6 +63,35 @@ final class Offload {
         }
         // @end
     }
+
+    // @start region="rule"
+    /** Signum: the sign of a momentum. */
+    record Signum(double momentum) implements Optimizer {
+        private static final List<StateTensor> TENSORS = List.of(StateTensor.float32("momentum"));
+
+        @Override
+        public String label() {
+            return "signum";
+        }
+
+        @Override
+        public List<StateTensor> state() {
+            return TENSORS; // one list, since each step asks for it
+        }
+
+        @Override
+        public void apply(Slice s) {
+            float keep = (float) momentum;
+            float rate = (float) s.learningRate();
+            for (int i = 0; i < s.count(); i++) {
+                float m = keep * s.state(0, i) + (1 - keep) * s.gradient(i);
+                s.setState(0, i, m);
+                s.setParameter(i, s.parameter(i) - rate * Math.signum(m));
+            }
+        }
+    }
+
+    // @end
 
     static double sums(Device device, List<Buffer> weights) {
         List<Layer> layers =

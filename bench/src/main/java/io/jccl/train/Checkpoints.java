@@ -74,6 +74,7 @@ final class Checkpoints {
         description.put("batch", s.batch());
         description.put("seed", s.seed());
         description.put("optimizer", s.optimizer().label());
+        description.put("recipe", s.recipe().text(s.steps()));
         description.put("tp", t.tensor());
         description.put("pp", t.pipeline());
         description.put("ep", t.expert());

@@ -195,6 +195,7 @@ public final class GptTrainer implements AutoCloseable {
                     part,
                     layers,
                     settings.optimizer(),
+                    settings.recipe(),
                     buckets(layers),
                     techniques.accumulate(),
                     factor,
@@ -214,6 +215,7 @@ public final class GptTrainer implements AutoCloseable {
                 part,
                 layers,
                 settings.optimizer(),
+                settings.recipe(),
                 techniques.zeroOptions(),
                 tiers.tiers,
                 factor,
@@ -271,9 +273,12 @@ public final class GptTrainer implements AutoCloseable {
         } else {
             pipeline.run();
         }
-        store.step(settings.learningRate());
+        Recipe recipe = settings.recipe();
+        double rate = settings.learningRate() * recipe.schedule().factor(step, settings.steps());
+        double clip = recipe.clips() ? recipe.factor(norm()) : 1;
+        store.step(rate, clip);
         if (experts != null) {
-            experts.step(settings.learningRate());
+            experts.step(rate, clip);
         }
         step++;
         double mine = stage.takeLoss();
@@ -289,6 +294,20 @@ public final class GptTrainer implements AutoCloseable {
                             + ", expected a finite number; lower --lr");
         }
         return loss;
+    }
+
+    /** The norm of the gradients of the whole model: what several ranks hold counts once. */
+    private double norm() {
+        boolean first = mesh.coordinate(DATA) == 0;
+        double dense = store.sumOfSquares();
+        double mine = first && mesh.coordinate(EXPERT) == 0 ? dense : 0;
+        if (experts != null) {
+            double theirs = experts.sumOfSquares();
+            mine += first ? theirs : 0;
+        }
+        sum.set(0, mine);
+        world.allReduce(sum, ReduceOp.SUM, stream);
+        return Math.sqrt(sum.get(0));
     }
 
     /** Names the communicators in a profile. */

@@ -57,11 +57,19 @@ interface ParameterStore extends AutoCloseable {
     void end();
 
     /**
+     * The sum of squares of the mean gradients on the ranks of this store; of those that tensor
+     * ranks share one counts. All ranks call it.
+     */
+    double sumOfSquares();
+
+    /**
      * Updates the parameters.
      *
+     * @param learningRate 0 or more
+     * @param clip what gradients are multiplied by, above 0
      * @throws JcclException if a gradient is infinite or not a number
      */
-    void step(double learningRate);
+    void step(double learningRate, double clip);
 
     /** Nanoseconds that this rank has waited for gradients or parameters of others. */
     long waitedNanos();

@@ -75,6 +75,11 @@ record Part(
         return layers;
     }
 
+    /** Whether this rank counts a weight in norms of the model: tensor ranks share some. */
+    boolean counts(Weight w) {
+        return w.split() != GptShape.Split.NONE || tensorRank == 0;
+    }
+
     long count(Weight w) {
         return w.count(tensorRanks);
     }

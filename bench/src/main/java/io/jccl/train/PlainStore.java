@@ -6,6 +6,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.error.JcclException;
 import io.jccl.offload.optim.Optimizer;
+import io.jccl.offload.optim.ParameterGroup;
 import io.jccl.parallel.GradientReducer;
 import io.jccl.parallel.ReducerOptions;
 import java.io.IOException;
@@ -20,6 +21,7 @@ final class PlainStore implements ParameterStore {
     private final Communicator comm;
     private final Operations operations;
     private final double factor;
+    private final ParameterGroup[] groups;
     private final double lossFactor;
     private final Owned owned = new Owned();
     private final Weights state;
@@ -29,6 +31,10 @@ final class PlainStore implements ParameterStore {
     private final int[] firstWeight;
 
     private final Buffer[] weights;
+
+    /** Where each weight begins in the state. */
+    private final long[] places;
+
     private final List<Buffer> gradients = new ArrayList<>();
     private long steps;
     private long waited;
@@ -40,6 +46,7 @@ final class PlainStore implements ParameterStore {
      * @param part what this rank computes
      * @param layers its weights
      * @param optimizer the update rule
+     * @param recipe its groups
      * @param reducerOptions settings of the gradient reducer
      * @param microSteps micro-batches per step
      * @param factor factor of the mean gradient
@@ -50,6 +57,7 @@ final class PlainStore implements ParameterStore {
             Part part,
             List<Part.Layer> layers,
             Optimizer optimizer,
+            Recipe recipe,
             ReducerOptions reducerOptions,
             int microSteps,
             double factor,
@@ -61,10 +69,12 @@ final class PlainStore implements ParameterStore {
         firstWeight = new int[layers.size() + 1];
         List<GradientReducer.Parameter> parameters = new ArrayList<>();
         List<Long> counts = new ArrayList<>();
+        List<ParameterGroup> all = new ArrayList<>();
         for (int l = 0; l < layers.size(); l++) {
             for (GptShape.Weight w : layers.get(l).weights()) {
                 long count = part.count(w);
                 counts.add(count);
+                all.add(recipe.group(optimizer, layers.get(l).name(), w.name(), part.counts(w)));
                 boolean byRows = w.split() == GptShape.Split.ROWS;
                 long columns = byRows ? w.columns() : count / w.rows();
                 parameters.add(
@@ -76,21 +86,21 @@ final class PlainStore implements ParameterStore {
             }
             firstWeight[l + 1] = counts.size();
         }
-        long all = counts.stream().mapToLong(Long::longValue).sum();
+        groups = all.toArray(ParameterGroup[]::new);
+        long[] places = Weights.places(optimizer, counts);
         try {
-            state = owned.add(Weights.allocate(optimizer, comm.device(), all));
+            state = owned.add(Weights.allocate(optimizer, comm.device(), places));
             reducer = owned.add(GradientReducer.create(comm, parameters, reducerOptions));
         } catch (RuntimeException | Error e) {
             owned.close();
             throw e;
         }
         weights = new Buffer[counts.size()];
-        long from = 0;
         for (int i = 0; i < weights.length; i++) {
-            weights[i] = state.state(0).slice(from, counts.get(i));
+            weights[i] = state.values(0, places[i], counts.get(i));
             gradients.add(reducer.gradient(i).zero());
-            from += counts.get(i);
         }
+        this.places = places;
     }
 
     @Override
@@ -132,13 +142,10 @@ final class PlainStore implements ParameterStore {
 
     @Override
     public void visit(int number, Initial visitor) {
-        Buffer all = state.state(number);
-        long from = 0;
         for (int l = 0; l + 1 < firstWeight.length; l++) {
             for (int i = firstWeight[l]; i < firstWeight[l + 1]; i++) {
-                long count = weights[i].count();
-                visitor.fill(l, i - firstWeight[l], all.slice(from, count));
-                from += count;
+                Buffer values = state.values(number, places[i], weights[i].count());
+                visitor.fill(l, i - firstWeight[l], values);
             }
         }
     }
@@ -149,13 +156,15 @@ final class PlainStore implements ParameterStore {
             int number = k;
             visit(
                     number,
-                    (l, w, to) ->
-                            onHost(
-                                    to,
-                                    host -> {
-                                        host.zero();
-                                        values.fill(number, l, w, host);
-                                    }));
+                    (l, w, to) -> {
+                        onHost(
+                                to,
+                                host -> {
+                                    host.zero();
+                                    values.fill(number, l, w, host);
+                                });
+                        state.set(number, places[firstWeight[l] + w], to);
+                    });
         }
         steps = taken;
         reducer.carried().forEach(Buffer::zero);
@@ -190,8 +199,13 @@ final class PlainStore implements ParameterStore {
     }
 
     @Override
-    public void step(double learningRate) {
-        double norm = state.step(gradients, steps + 1, learningRate, factor);
+    public double sumOfSquares() {
+        return state.sumOfSquares(gradients, groups) * factor * factor;
+    }
+
+    @Override
+    public void step(double learningRate, double clip) {
+        double norm = state.step(gradients, groups, steps + 1, learningRate, factor * clip);
         if (!Double.isFinite(norm)) {
             throw new JcclException(
                     "step "

@@ -11,8 +11,9 @@ import org.jspecify.annotations.Nullable;
  * @param techniques the techniques to use
  * @param batch sequences of a step, of all ranks
  * @param steps optimizer steps from the first to the last
- * @param learningRate of the optimizer
+ * @param learningRate of the optimizer, the highest of its schedule
  * @param optimizer the update rule
+ * @param recipe schedule, clipping and groups
  * @param seed of initial parameters and batches
  * @param threads per rank for matrix products
  * @param nvme folder for optimizer state in files; null without
@@ -29,6 +30,7 @@ public record RunSettings(
         int steps,
         double learningRate,
         Optimizer optimizer,
+        Recipe recipe,
         long seed,
         int threads,
         @Nullable Path nvme,
@@ -62,6 +64,7 @@ public record RunSettings(
                 value,
                 learningRate,
                 optimizer,
+                recipe,
                 seed,
                 threads,
                 nvme,

@@ -7,6 +7,7 @@ import io.jccl.error.JcclException;
 import io.jccl.offload.Tiers;
 import io.jccl.offload.optim.LossScale;
 import io.jccl.offload.optim.Optimizer;
+import io.jccl.offload.optim.ParameterGroup;
 import io.jccl.offload.zero.ShardedLayer;
 import io.jccl.offload.zero.StepResult;
 import io.jccl.offload.zero.ZeroOptimizer;
@@ -14,7 +15,10 @@ import io.jccl.offload.zero.ZeroOptions;
 import java.io.IOException;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
+import java.util.Objects;
 
 /**
  * Parameters, gradients and optimizer state in a {@link ZeroOptimizer}. One layer at a time is
@@ -22,6 +26,8 @@ import java.util.List;
  * accumulated.
  */
 final class ShardedStore implements ParameterStore {
+    private static final String PADDING = ".padding";
+
     private final List<Part.Layer> layers;
     private final ZeroOptimizer zero;
     private final Operations operations;
@@ -43,6 +49,7 @@ final class ShardedStore implements ParameterStore {
      * @param part what this rank computes
      * @param layers its weights
      * @param optimizer the update rule
+     * @param recipe its groups
      * @param options what is sharded, and where it is stored
      * @param tiers the memory tiers; closed by the caller
      * @param factor factor of the mean gradient
@@ -53,6 +60,7 @@ final class ShardedStore implements ParameterStore {
             Part part,
             List<Part.Layer> layers,
             Optimizer optimizer,
+            Recipe recipe,
             ZeroOptions options,
             Tiers tiers,
             double factor,
@@ -64,12 +72,27 @@ final class ShardedStore implements ParameterStore {
         this.factor = (float) factor;
         counts = new long[layers.size()];
         long most = 0;
+        Map<String, ParameterGroup> groups = new HashMap<>();
         List<ShardedLayer> whole = new ArrayList<>();
         for (int l = 0; l < counts.length; l++) {
             List<ShardedLayer.Tensor> tensors = new ArrayList<>();
             for (GptShape.Weight w : layers.get(l).weights()) {
-                tensors.add(new ShardedLayer.Tensor(w.name(), part.count(w)));
-                counts[l] += part.count(w);
+                String layer = layers.get(l).name();
+                groups.put(
+                        layer + "." + w.name(),
+                        recipe.group(optimizer, layer, w.name(), part.counts(w)));
+                long count = part.count(w);
+                long padding = Weights.places(optimizer, List.of(count))[1] - count;
+                tensors.add(new ShardedLayer.Tensor(w.name(), count));
+                if (padding > 0) {
+                    // The state of each weight has blocks of its own.
+                    String name = w.name() + PADDING;
+                    tensors.add(new ShardedLayer.Tensor(name, padding));
+                    groups.put(
+                            layer + "." + name,
+                            recipe.group(optimizer, layer, w.name(), part.counts(w)));
+                }
+                counts[l] += count + padding;
             }
             whole.add(new ShardedLayer(layers.get(l).name(), tensors));
             most = Math.max(most, counts[l]);
@@ -78,7 +101,13 @@ final class ShardedStore implements ParameterStore {
             zero =
                     owned.add(
                             ZeroOptimizer.create(
-                                    comm, whole, optimizer, options, LossScale.fixed(1), tiers));
+                                    comm,
+                                    whole,
+                                    optimizer,
+                                    (l, t) -> Objects.requireNonNull(groups.get(l + "." + t)),
+                                    options,
+                                    LossScale.fixed(1),
+                                    tiers));
             values = owned.floats(comm.device(), most);
             gradients = owned.floats(comm.device(), most);
         } catch (RuntimeException | Error e) {
@@ -96,7 +125,7 @@ final class ShardedStore implements ParameterStore {
                 long count = part.count(layers.get(l).weights().get(w));
                 weights[l][w] = values.slice(at, count);
                 weightGradients[l][w] = gradients.slice(at, count);
-                at += count;
+                at += Weights.places(optimizer, List.of(count))[1];
             }
         }
     }
@@ -193,8 +222,13 @@ final class ShardedStore implements ParameterStore {
     public void end() {}
 
     @Override
-    public void step(double learningRate) {
-        StepResult result = zero.step(learningRate);
+    public double sumOfSquares() {
+        return zero.sumOfSquares();
+    }
+
+    @Override
+    public void step(double learningRate, double clip) {
+        StepResult result = zero.step(learningRate, clip);
         if (!result.taken()) {
             throw new JcclException(
                     "step "

@@ -9,7 +9,10 @@ import io.jccl.device.Stream;
 import io.jccl.offload.optim.GradientNorm;
 import io.jccl.offload.optim.Optimizer;
 import io.jccl.offload.optim.OptimizerState;
+import io.jccl.offload.optim.ParameterGroup;
+import io.jccl.offload.optim.StateTensor;
 import java.io.IOException;
+import java.lang.foreign.MemorySegment;
 import java.nio.file.Path;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
@@ -19,29 +22,63 @@ interface Weights extends AutoCloseable {
     /**
      * Allocates zeros.
      *
+     * @param optimizer the update rule
      * @param device the host or a GPU
+     * @param places where each weight begins, and the end
      */
-    static Weights allocate(Optimizer optimizer, Device device, long count) {
+    static Weights allocate(Optimizer optimizer, Device device, long[] places) {
+        long count = places[places.length - 1];
         return device.kind() == Device.Kind.CUDA
-                ? new OnGpu(optimizer, device, count)
-                : new OnHost(optimizer, device, count);
+                ? new OnGpu(optimizer, device, count, places)
+                : new OnHost(optimizer, device, count, places);
     }
 
     /** Parameters and moments per element. */
     int states();
 
-    /** All parameters (0), or a moment of them. */
-    Buffer state(int number);
+    /**
+     * Where weights of some counts begin, and the end: each at a multiple of what the optimizer
+     * stores together.
+     */
+    static long[] places(Optimizer optimizer, List<Long> counts) {
+        long unit = 1;
+        for (StateTensor t : optimizer.state()) {
+            unit = Math.max(unit, t.unit());
+        }
+        long[] places = new long[counts.size() + 1];
+        for (int i = 0; i < counts.size(); i++) {
+            places[i + 1] = places[i] + (counts.get(i) + unit - 1) / unit * unit;
+        }
+        return places;
+    }
+
+    /**
+     * Parameters (0) or a moment of some elements as float32: themselves, or a copy of those that
+     * are stored in another way, for {@link #set}.
+     */
+    Buffer values(int number, long from, long count);
+
+    /** Sets what {@link #values} gave, after a change. */
+    default void set(int number, long from, Buffer values) {}
+
+    /** The sum of squares of the gradients that count. */
+    double sumOfSquares(List<Buffer> gradients, ParameterGroup[] groups);
 
     /**
      * Steps, unless the gradients' norm is infinite or not a number.
      *
-     * @param gradients one after the other those of all parameters
+     * @param gradients those of each weight
+     * @param groups the group of each weight
      * @param step number of the step, 1 or more
      * @param factor what gradients are multiplied by, above 0
      * @return the norm
      */
-    double step(List<Buffer> gradients, long step, double learningRate, double factor);
+    double step(
+            List<Buffer> gradients,
+            ParameterGroup[] groups,
+            long step,
+            double learningRate,
+            double factor);
 
     /** As {@link OptimizerState#save}. */
     void save(Path file, long step) throws IOException;
@@ -54,12 +91,13 @@ interface Weights extends AutoCloseable {
 
     /** Updated by loops. */
     final class OnHost implements Weights {
-        private final Optimizer optimizer;
+        private final long[] places;
         private final OptimizerState state;
+        private final GradientNorm one = new GradientNorm(1);
         private @Nullable GradientNorm norm;
 
-        OnHost(Optimizer optimizer, Device device, long count) {
-            this.optimizer = optimizer;
+        OnHost(Optimizer optimizer, Device device, long count, long[] places) {
+            this.places = places;
             state = OptimizerState.allocate(optimizer, device, count);
         }
 
@@ -69,12 +107,49 @@ interface Weights extends AutoCloseable {
         }
 
         @Override
-        public Buffer state(int number) {
-            return number == 0 ? state.parameters() : state.moment(number - 1);
+        public Buffer values(int number, long from, long count) {
+            if (number == 0) {
+                return state.parameters().slice(from, count);
+            }
+            StateTensor t = state.tensor(number - 1);
+            Buffer moment = state.moment(number - 1);
+            if (t.unit() == 1) {
+                return moment.slice(from, count);
+            }
+            float[] copy = new float[Math.toIntExact(count)];
+            Buffer values = Buffer.wrap(MemorySegment.ofArray(copy), DataType.FLOAT32);
+            t.decode(moment.slice(t.count(from), t.count(count)), values);
+            return values;
         }
 
         @Override
-        public double step(List<Buffer> gradients, long step, double rate, double factor) {
+        public void set(int number, long from, Buffer values) {
+            StateTensor t = number == 0 ? null : state.tensor(number - 1);
+            if (t != null && t.unit() > 1) {
+                Buffer moment = state.moment(number - 1);
+                t.encode(values, moment.slice(t.count(from), t.count(values.count())));
+            }
+        }
+
+        @Override
+        public double sumOfSquares(List<Buffer> gradients, ParameterGroup[] groups) {
+            double sum = 0;
+            for (int i = 0; i < groups.length; i++) {
+                if (groups[i].counted()) {
+                    one.add(0, gradients.get(i));
+                    sum += one.sumOfSquares();
+                }
+            }
+            return sum;
+        }
+
+        @Override
+        public double step(
+                List<Buffer> gradients,
+                ParameterGroup[] groups,
+                long step,
+                double rate,
+                double factor) {
             GradientNorm sum = norm;
             if (sum == null) {
                 sum = new GradientNorm(gradients.size());
@@ -84,11 +159,17 @@ interface Weights extends AutoCloseable {
                 sum.add(i, gradients.get(i));
             }
             double found = sum.norm();
-            long from = 0;
             for (int i = 0; Double.isFinite(found) && i < gradients.size(); i++) {
-                Buffer g = gradients.get(i);
-                optimizer.step(state, from, g, null, step, rate, factor);
-                from += g.count();
+                ParameterGroup p = groups[i];
+                p.optimizer()
+                        .step(
+                                state,
+                                places[i],
+                                gradients.get(i),
+                                null,
+                                step,
+                                rate * p.rate(),
+                                factor);
             }
             return found;
         }
@@ -115,13 +196,15 @@ interface Weights extends AutoCloseable {
         private final Optimizer optimizer;
         private final Device device;
         private final Compute compute;
+        private final long[] places;
 
         /** Parameters, then moments. */
         private final Buffer[] state;
 
         private final Buffer norm;
 
-        OnGpu(Optimizer optimizer, Device device, long count) {
+        OnGpu(Optimizer optimizer, Device device, long count, long[] places) {
+            this.places = places;
             this.optimizer = optimizer;
             this.device = device;
             state = new Buffer[1 + optimizer.moments()];
@@ -143,21 +226,41 @@ interface Weights extends AutoCloseable {
         }
 
         @Override
-        public Buffer state(int number) {
-            return state[number];
+        public Buffer values(int number, long from, long count) {
+            return state[number].slice(from, count);
+        }
+
+        @Override
+        public double sumOfSquares(List<Buffer> gradients, ParameterGroup[] groups) {
+            Stream stream = device.defaultStream();
+            boolean add = false;
+            for (int i = 0; i < groups.length; i++) {
+                if (groups[i].counted()) {
+                    compute.sumOfSquares(gradients.get(i), norm, add, stream);
+                    add = true;
+                }
+            }
+            stream.synchronize();
+            return add ? norm.get(0) : 0;
         }
 
         /** Waits once, when everything has been enqueued. */
         @Override
-        public double step(List<Buffer> gradients, long step, double rate, double factor) {
+        public double step(
+                List<Buffer> gradients,
+                ParameterGroup[] groups,
+                long step,
+                double rate,
+                double factor) {
             Stream stream = device.defaultStream();
             for (int i = 0; i < gradients.size(); i++) {
                 compute.sumOfSquares(gradients.get(i), norm, i > 0, stream);
             }
             compute.stepControl(norm, 1 / factor, Double.POSITIVE_INFINITY, stream);
-            Update rule = optimizer.update(step, rate);
-            long from = 0;
-            for (Buffer g : gradients) {
+            for (int i = 0; i < groups.length; i++) {
+                Buffer g = gradients.get(i);
+                long from = places[i];
+                Update rule = groups[i].optimizer().update(step, rate * groups[i].rate());
                 compute.update(
                         rule,
                         state[0].slice(from, g.count()),
@@ -168,7 +271,6 @@ interface Weights extends AutoCloseable {
                         1,
                         norm,
                         stream);
-                from += g.count();
             }
             return Math.sqrt(norm.get(0));
         }

@@ -90,6 +90,7 @@ class GptGradientTest {
                                 part,
                                 layers,
                                 Adam.defaults(),
+                                Recipe.NONE,
                                 ReducerOptions.DEFAULT,
                                 1,
                                 1,

@@ -73,6 +73,7 @@ class TechniquesTest {
                 steps,
                 0.003,
                 optimizer,
+                Recipe.NONE,
                 seed,
                 1,
                 folder,

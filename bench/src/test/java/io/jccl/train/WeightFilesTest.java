@@ -63,6 +63,7 @@ class WeightFilesTest {
                 steps,
                 0.003,
                 optimizer,
+                Recipe.NONE,
                 1,
                 1,
                 folder,

@@ -8,8 +8,9 @@ import java.util.Objects;
  *
  * <pre>
  * g = g factor
- * ADAMW:  p = p decay          all others:  g = g + p decay
+ * ADAMW, LION:  p = p decay    all others:  g = g + p decay
  * SGD:    p = p - g rate
+ * LION:   p = p - sign(m keep1 + g add1) rate;  m = m keep2 + g add2
  * else    m = m keep1 + g add1
  *   MOMENTUM: p = p - m rate
  *   NESTEROV: p = p - (g + m keep2) rate
@@ -22,7 +23,7 @@ import java.util.Objects;
  * <p><b>Threads:</b> immutable.
  *
  * @param rule which formula
- * @param decay weight decay; for ADAMW one minus its product with the learning rate
+ * @param decay weight decay; for ADAMW and LION one minus its product with the learning rate
  * @param keep1 beta1 or momentum
  * @param add1 what the gradient counts in m
  * @param keep2 beta2 or, for NESTEROV, momentum
@@ -52,7 +53,9 @@ public record Update(
         /** Gradient descent with momentum. */
         MOMENTUM(1),
         /** Gradient descent with Nesterov's momentum. */
-        NESTEROV(1);
+        NESTEROV(1),
+        /** The sign of a momentum, with weight decay apart. */
+        LION(1);
 
         private final int moments;
 

@@ -52,13 +52,18 @@ final class PlainUpdate extends UpdateKernel {
             long x = s + (long) i * Float.BYTES;
             float gradient = gradient(gs, g + (long) i * GRADIENT_SIZE) * factor;
             float p = ps.get(JAVA_FLOAT_UNALIGNED, x);
-            if (RULE == Rule.ADAMW) {
+            if (RULE == Rule.ADAMW || RULE == Rule.LION) {
                 p = p * decay;
             } else {
                 gradient = gradient + p * decay;
             }
             if (RULE == Rule.SGD) {
                 p = p - gradient * rate;
+            } else if (RULE == Rule.LION) {
+                float m = ms.get(JAVA_FLOAT_UNALIGNED, x);
+                float u = m * keep1 + gradient * add1;
+                p = u > 0 ? p - rate : u < 0 ? p + rate : p;
+                ms.set(JAVA_FLOAT_UNALIGNED, x, m * keep2 + gradient * add2);
             } else {
                 float m = ms.get(JAVA_FLOAT_UNALIGNED, x) * keep1 + gradient * add1;
                 ms.set(JAVA_FLOAT_UNALIGNED, x, m);

@@ -17,7 +17,8 @@ public abstract class UpdateKernel {
         ADAMW,
         SGD,
         MOMENTUM,
-        NESTEROV
+        NESTEROV,
+        LION
     }
 
     /** What a copy is for; a null target means that there is none. */

@@ -5,6 +5,7 @@ import java.lang.foreign.MemorySegment;
 import java.lang.invoke.MethodHandles;
 import java.nio.ByteOrder;
 import jdk.incubator.vector.FloatVector;
+import jdk.incubator.vector.VectorOperators;
 import jdk.incubator.vector.VectorSpecies;
 import org.jspecify.annotations.Nullable;
 
@@ -64,13 +65,19 @@ final class VectorUpdate extends UpdateKernel {
                     NarrowVectors.load(GRADIENTS, gs, g + (long) i * LANES * GRADIENT_SIZE)
                             .mul(factor);
             FloatVector p = FloatVector.fromMemorySegment(SPECIES, ps, x, ORDER);
-            if (RULE == Rule.ADAMW) {
+            if (RULE == Rule.ADAMW || RULE == Rule.LION) {
                 p = p.mul(decay);
             } else {
                 gradient = gradient.add(p.mul(decay));
             }
             if (RULE == Rule.SGD) {
                 p = p.sub(gradient.mul(rate));
+            } else if (RULE == Rule.LION) {
+                FloatVector m = FloatVector.fromMemorySegment(SPECIES, ms, x, ORDER);
+                FloatVector u = m.mul(keep1).add(gradient.mul(add1));
+                p = p.sub(rate, u.compare(VectorOperators.GT, 0f));
+                p = p.add(rate, u.compare(VectorOperators.LT, 0f));
+                m.mul(keep2).add(gradient.mul(add2)).intoMemorySegment(ms, x, ORDER);
             } else {
                 FloatVector m =
                         FloatVector.fromMemorySegment(SPECIES, ms, x, ORDER)

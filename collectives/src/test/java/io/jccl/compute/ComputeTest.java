@@ -195,13 +195,16 @@ class ComputeTest extends ComputeTests {
         for (int i = 0; i < p.length; i++) {
             float g = (float) gradients[i] * factor;
             float x = s[0][i];
-            if (u.rule() == Update.Rule.ADAMW) {
+            if (u.rule() == Update.Rule.ADAMW || u.rule() == Update.Rule.LION) {
                 x = x * u.decay();
             } else {
                 g = g + x * u.decay();
             }
             if (u.rule() == Update.Rule.SGD) {
                 x = x - g * u.rate();
+            } else if (u.rule() == Update.Rule.LION) {
+                x = x - Math.signum(s[1][i] * u.keep1() + g * u.add1()) * u.rate();
+                s[1][i] = s[1][i] * u.keep2() + g * u.add2();
             } else {
                 float m = s[1][i] * u.keep1() + g * u.add1();
                 s[1][i] = m;

@@ -51,6 +51,9 @@ final class DeepSpeedFile {
             new Kind("a folder", n -> n.isTextual() ? Path.of(n.textValue()) : null);
     private static final Kind RULE = new Kind("Adam, AdamW or SGD", DeepSpeedFile::rule);
 
+    private static final List<RecipeOptions.Rule> RULES =
+            List.of(RecipeOptions.Rule.adam, RecipeOptions.Rule.adamw, RecipeOptions.Rule.sgd);
+
     private record Flag(String option, Kind kind) {}
 
     /** Keys with a flag of their own. */
@@ -236,7 +239,7 @@ final class DeepSpeedFile {
     private void weightDecay() {
         JsonNode decay = leaves.get("optimizer.params.weight_decay");
         if (decay != null) {
-            boolean decoupled = flags.get("--optimizer") == TrainOptions.Rule.adamw;
+            boolean decoupled = flags.get("--optimizer") == RecipeOptions.Rule.adamw;
             requireFixed("optimizer.params.weight_decay", decay, decoupled ? "0.01" : "0.0");
         }
     }
@@ -265,7 +268,8 @@ final class DeepSpeedFile {
 
     private static @Nullable Object rule(JsonNode value) {
         String name = value.asText("").toLowerCase(Locale.ROOT);
-        for (TrainOptions.Rule r : TrainOptions.Rule.values()) {
+        // Other rules of DeepSpeed have other defaults or details than those of the same name here.
+        for (RecipeOptions.Rule r : RULES) {
             if (r.name().equals(name)) {
                 return r;
             }

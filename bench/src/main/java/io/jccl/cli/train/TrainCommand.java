@@ -16,6 +16,7 @@ import io.jccl.error.JcclException;
 import io.jccl.rendezvous.LaunchEnvironment;
 import io.jccl.train.Corpus;
 import io.jccl.train.GptShape;
+import io.jccl.train.Recipe;
 import io.jccl.train.RunSettings;
 import io.jccl.train.Techniques;
 import io.jccl.train.TrainResult;
@@ -118,6 +119,8 @@ public final class TrainCommand implements Callable<Integer> {
     @Mixin private BindOption bind = new BindOption();
 
     @Mixin private TrainOptions model = new TrainOptions();
+
+    @Mixin private RecipeOptions update = new RecipeOptions();
 
     @Option(
             names = DeepSpeedFile.NAME,
@@ -331,13 +334,17 @@ public final class TrainCommand implements Callable<Integer> {
         GptShape shape = model.shape(corpus.alphabet().length(), experts);
         t.check(shape, model.batch);
         model.checkDevice(t, shape);
+        Recipe recipe = update.recipe();
+        recipe.check(shape);
+        update.check(t, model.where == TrainOptions.Where.cuda);
         return new RunSettings(
                 shape,
                 t,
                 model.batch,
                 model.steps,
-                model.learningRate,
-                model.optimizer(),
+                update.learningRate,
+                update.optimizer(),
+                recipe,
                 model.seed,
                 threads,
                 folder,

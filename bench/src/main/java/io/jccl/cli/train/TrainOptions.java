@@ -2,10 +2,6 @@ package io.jccl.cli.train;
 
 import io.jccl.cli.shell.Engine;
 import io.jccl.device.Cuda;
-import io.jccl.offload.optim.Adam;
-import io.jccl.offload.optim.AdamW;
-import io.jccl.offload.optim.Optimizer;
-import io.jccl.offload.optim.Sgd;
 import io.jccl.parallel.Compression;
 import io.jccl.train.GptShape;
 import io.jccl.train.Techniques;
@@ -16,13 +12,6 @@ import picocli.CommandLine.Option;
 
 /** Options of {@code train} for the model and the techniques. */
 final class TrainOptions {
-    /** Names on the command line. */
-    enum Rule {
-        adam,
-        adamw,
-        sgd
-    }
-
     /** The largest head that the kernels of attention take. */
     private static final int LARGEST_HEAD = 128;
 
@@ -203,50 +192,12 @@ final class TrainOptions {
     int steps;
 
     @Option(
-            names = "--lr",
-            defaultValue = "0.003",
-            paramLabel = "<x>",
-            description = "Learning rate (default: ${DEFAULT-VALUE}).")
-    double learningRate;
-
-    @Option(
-            names = "--optimizer",
-            defaultValue = "adam",
-            paramLabel = "<adam|adamw|sgd>",
-            description = "Update rule; sgd has a momentum of 0.9 (default: ${DEFAULT-VALUE}).")
-    Rule rule = Rule.adam;
-
-    @Option(
-            names = "--weight-decay",
-            paramLabel = "<x>",
-            description =
-                    "Weight decay, for adamw apart from the gradient (default: 0.01 for adamw,"
-                            + " otherwise 0).")
-    @Nullable Double weightDecay;
-
-    @Option(
             names = "--seed",
             defaultValue = "1",
             paramLabel = "<n>",
             description =
                     "Seed of text, initial parameters and batches (default: ${DEFAULT-VALUE}).")
     long seed;
-
-    Optimizer optimizer() {
-        if (weightDecay != null && !(weightDecay >= 0 && weightDecay < Float.MAX_VALUE)) {
-            throw new IllegalArgumentException(
-                    "--weight-decay is " + weightDecay + ", expected a finite number, 0 or more");
-        }
-        Adam adam = Adam.defaults();
-        AdamW adamw = AdamW.defaults();
-        double decay =
-                weightDecay != null ? weightDecay : rule == Rule.adamw ? adamw.weightDecay() : 0;
-        return switch (rule) {
-            case adam -> new Adam(adam.beta1(), adam.beta2(), adam.epsilon(), decay);
-            case adamw -> new AdamW(adamw.beta1(), adamw.beta2(), adamw.epsilon(), decay);
-            case sgd -> new Sgd(0.9, 0, decay, false);
-        };
-    }
 
     /** The model, checked as far as possible without techniques. */
     GptShape shape(int vocabulary, int experts) {
@@ -270,10 +221,6 @@ final class TrainOptions {
         if (!(capacityFactor > 0 && capacityFactor <= 1e6)) {
             throw new IllegalArgumentException(
                     "--capacity-factor is " + capacityFactor + ", expected more than 0");
-        }
-        if (!(learningRate > 0 && learningRate < Float.MAX_VALUE)) {
-            throw new IllegalArgumentException(
-                    "--lr is " + learningRate + ", expected a number above 0");
         }
         return new GptShape(
                 layers, hidden, heads, context, vocabulary, experts, topK, capacityFactor);

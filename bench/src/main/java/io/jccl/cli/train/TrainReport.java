@@ -8,6 +8,7 @@ import io.jccl.cli.shell.Version;
 import io.jccl.internal.Cpus;
 import io.jccl.parallel.Compression;
 import io.jccl.train.GptShape;
+import io.jccl.train.Recipe;
 import io.jccl.train.RunSettings;
 import io.jccl.train.Techniques;
 import io.jccl.train.TrainResult;
@@ -292,6 +293,14 @@ final class TrainReport {
         n.put("batch", s.batch());
         n.put("optimizer", s.optimizer().label());
         n.put("learning_rate", s.learningRate());
+        Recipe recipe = s.recipe();
+        n.put("lr_schedule", recipe.schedule().shape().label());
+        n.put("lr_warmup", recipe.schedule().warmup());
+        n.put("lr_min", recipe.schedule().minimum());
+        n.put("lr_decay", recipe.schedule().decay());
+        if (Double.isFinite(recipe.clip())) {
+            n.put("clip", recipe.clip());
+        }
         n.put("seed", s.seed());
         n.put("first_step", r.first());
         n.put("seconds", r.seconds());

@@ -7,6 +7,7 @@ import io.jccl.cli.shell.Progress;
 import io.jccl.cli.train.TrainReporter.Part;
 import io.jccl.offload.optim.Adam;
 import io.jccl.train.GptShape;
+import io.jccl.train.Recipe;
 import io.jccl.train.RunSettings;
 import io.jccl.train.Techniques;
 import java.io.PrintWriter;
@@ -31,6 +32,7 @@ class TrainReporterTest {
                         steps,
                         1e-3,
                         Adam.defaults(),
+                        Recipe.NONE,
                         1,
                         1,
                         null,

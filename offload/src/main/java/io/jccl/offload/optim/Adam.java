@@ -1,5 +1,7 @@
 package io.jccl.offload.optim;
 
+import java.util.List;
+
 /**
  * Adam (algorithm 1 of arXiv 1412.6980). Weight decay is added to the gradient, as L2
  * regularisation is; see {@link AdamW} for decay that is not.
@@ -22,6 +24,9 @@ package io.jccl.offload.optim;
  */
 public record Adam(double beta1, double beta2, double epsilon, double weightDecay)
         implements Optimizer {
+    static final List<StateTensor> STATE =
+            List.of(StateTensor.float32("exp_avg"), StateTensor.float32("exp_avg_sq"));
+
     /**
      * Checks the hyper-parameters.
      *
@@ -46,7 +51,12 @@ public record Adam(double beta1, double beta2, double epsilon, double weightDeca
     }
 
     @Override
-    public int moments() {
-        return 2;
+    public List<StateTensor> state() {
+        return STATE;
+    }
+
+    @Override
+    public Adam withWeightDecay(double decay) {
+        return new Adam(beta1, beta2, epsilon, decay);
     }
 }

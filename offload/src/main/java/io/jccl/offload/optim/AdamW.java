@@ -1,5 +1,7 @@
 package io.jccl.offload.optim;
 
+import java.util.List;
+
 /**
  * AdamW: Adam with decoupled weight decay (algorithm 2 of arXiv 1711.05101, with the decay scaled
  * by the learning rate as {@code torch.optim.AdamW} does).
@@ -47,7 +49,12 @@ public record AdamW(double beta1, double beta2, double epsilon, double weightDec
     }
 
     @Override
-    public int moments() {
-        return 2;
+    public List<StateTensor> state() {
+        return Adam.STATE;
+    }
+
+    @Override
+    public AdamW withWeightDecay(double decay) {
+        return new AdamW(beta1, beta2, epsilon, decay);
     }
 }

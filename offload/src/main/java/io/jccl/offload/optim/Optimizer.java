@@ -2,16 +2,23 @@ package io.jccl.offload.optim;
 
 import io.jccl.compute.Update;
 import io.jccl.device.Buffer;
+import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
  * An update rule with its hyper-parameters, applied on the CPU to float32 state in host memory.
  *
- * <p>All rules work element by element: the new parameter and moments at an index depend on that
- * index alone. A step can therefore be divided into pieces in any way and run by any number of
- * threads in any order, with bit-identical results. Every operation is an IEEE 754 binary32
- * operation, rounded to nearest even and never fused, so the loops on the Vector API and the plain
- * ones are bit-identical too; only the sign and payload of a NaN may differ.
+ * <p>{@link Adam}, {@link AdamW}, {@link Sgd} and {@link Lion} work element by element: the new
+ * parameter and moments at an index depend on that index alone. A step can therefore be divided
+ * into pieces in any way and run by any number of threads in any order, with bit-identical results.
+ * Every operation is an IEEE 754 binary32 operation, rounded to nearest even and never fused, so
+ * the loops on the Vector API and the plain ones are bit-identical too; only the sign and payload
+ * of a NaN may differ. {@link Lamb} needs sums over whole tensors, {@link Adam8bit} pieces that
+ * begin at a multiple of 256.
+ *
+ * <p>Other rules implement {@link #label}, {@link #state} and {@link #apply}:
+ *
+ * {@snippet class="snippets.Offload" region="rule"}
  *
  * <p>One pass reads gradients, parameters and moments, and writes parameters and moments, and on
  * request also the new parameters rounded to a narrower type. Nothing is allocated. Off-heap memory
@@ -21,7 +28,13 @@ import org.jspecify.annotations.Nullable;
  * pieces that do not overlap. Gradients are not checked for infinities or NaN: see {@link
  * GradientNorm} and {@link CheckedStep}.
  */
-public sealed interface Optimizer permits Adam, AdamW, Sgd {
+public interface Optimizer {
+    /** State tensors of a rule, at most. */
+    int MOST_STATE = 8;
+
+    /** Sums of a rule, at most. */
+    int MOST_SUMS = 8;
+
     /**
      * The name used in files and reports.
      *
@@ -30,11 +43,54 @@ public sealed interface Optimizer permits Adam, AdamW, Sgd {
     String label();
 
     /**
-     * Float32 state values per parameter.
+     * What is kept beside the parameters, all zero before the first step.
      *
-     * @return 0 to 2
+     * @return the tensors, at most {@link #MOST_STATE}: always the same
      */
-    int moments();
+    List<StateTensor> state();
+
+    /**
+     * Number of state tensors.
+     *
+     * @return 0 to {@link #MOST_STATE}
+     */
+    default int moments() {
+        return state().size();
+    }
+
+    /**
+     * How many sums over a whole tensor a step needs. With any, there are two passes: the first
+     * {@link Slice#add adds}, the second has the {@link Slice#sum sums} and sets parameters.
+     *
+     * @return 0 to {@link #MOST_SUMS}
+     */
+    default int sums() {
+        return 0;
+    }
+
+    /**
+     * One step, or one pass of it, of some elements. Called for slices of up to 65536 elements that
+     * begin at a multiple of that from the start of a piece, concurrently for different slices. It
+     * allocates nothing. The rules that {@link #update} has formulas for run vector loops instead.
+     *
+     * @param slice the elements
+     */
+    default void apply(Slice slice) {
+        throw new UnsupportedOperationException(
+                label() + " has no kernel; implement Optimizer.apply");
+    }
+
+    /**
+     * This rule with another weight decay, for a group of parameters.
+     *
+     * @param decay 0 or more
+     * @return a rule with the same label and state
+     * @throws UnsupportedOperationException if the rule has no weight decay
+     */
+    default Optimizer withWeightDecay(double decay) {
+        throw new UnsupportedOperationException(
+                label() + " has no weight decay to set; implement Optimizer.withWeightDecay");
+    }
 
     /**
      * What a step does to each element, for {@link io.jccl.compute.Compute#update} on any device;
@@ -44,6 +100,8 @@ public sealed interface Optimizer permits Adam, AdamW, Sgd {
      * @param learningRate 0 or more
      * @return the formula with its coefficients
      * @throws IllegalArgumentException if a value is out of range
+     * @throws UnsupportedOperationException if the rule is not {@link Adam}, {@link AdamW}, {@link
+     *     Sgd} or {@link Lion}: the CPU alone computes it
      */
     default Update update(long step, double learningRate) {
         return StepWork.update(this, step, learningRate);
@@ -78,7 +136,7 @@ public sealed interface Optimizer permits Adam, AdamW, Sgd {
         StepWork work = StepWork.ofThread();
         try {
             work.prepare(this, state, from, gradients, target, step, learningRate, gradientFactor);
-            work.work.run(0, 0, gradients.count());
+            work.run(null, gradients.count());
         } finally {
             work.clear();
         }
@@ -113,5 +171,44 @@ public sealed interface Optimizer permits Adam, AdamW, Sgd {
             double learningRate,
             double gradientFactor) {
         workers.step(this, state, from, gradients, target, step, learningRate, gradientFactor);
+    }
+
+    /**
+     * One of the two passes of a step of a rule with {@link #sums}, of some elements of a tensor
+     * that several pieces or ranks share. All pieces take the first pass before one takes the
+     * second.
+     *
+     * @param pass 0, which adds to the sums, or 1, which reads them
+     * @param sums the sums of tensors
+     * @param at index of this tensor's first sum
+     * @param state parameters and moments
+     * @param from index in the state of the first element
+     * @param gradients as in {@link #step(OptimizerState, long, Buffer, Buffer, long, double,
+     *     double)}
+     * @param target a second target for the new parameters, or null
+     * @param step the number of this step, 1 or more
+     * @param learningRate 0 or more
+     * @param gradientFactor gradients are first multiplied by this
+     * @throws IllegalArgumentException as {@link #step(OptimizerState, long, Buffer, Buffer, long,
+     *     double, double)}
+     */
+    default void pass(
+            int pass,
+            double[] sums,
+            int at,
+            OptimizerState state,
+            long from,
+            Buffer gradients,
+            @Nullable Buffer target,
+            long step,
+            double learningRate,
+            double gradientFactor) {
+        StepWork work = StepWork.ofThread();
+        try {
+            work.prepare(this, state, from, gradients, target, step, learningRate, gradientFactor);
+            work.pass(pass, sums, at, gradients.count());
+        } finally {
+            work.clear();
+        }
     }
 }

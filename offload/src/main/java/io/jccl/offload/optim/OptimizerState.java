@@ -13,16 +13,17 @@ import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
+import java.util.Collections;
 import java.util.List;
 import java.util.Objects;
 import java.util.zip.CRC32C;
 
 /**
- * Float32 parameters and moments in host memory, and their file.
+ * Float32 parameters and the state tensors of an optimizer in host memory, and their file.
  *
  * <p>The file has a header of 64 bytes (in little-endian order the magic number, the number of
  * moments, the count of parameters and the step; the rest 0), then parameters and moments one after
- * the other in little-endian float32, then the CRC-32C of all that.
+ * the other, float32 in little-endian order, then the CRC-32C of all that.
  *
  * <p><b>Threads:</b> see {@link Optimizer}; save and restore while no step runs.
  */
@@ -33,12 +34,15 @@ public final class OptimizerState implements AutoCloseable {
                     .getLong();
     private static final int HEADER = 64;
     private static final int BLOCK = 1 << 20;
+    private static final StateTensor MOMENT = StateTensor.float32("moment");
 
     private final List<Buffer> buffers;
+    private final List<StateTensor> tensors;
     private final boolean owned;
 
-    private OptimizerState(List<Buffer> buffers, boolean owned) {
+    private OptimizerState(List<Buffer> buffers, List<StateTensor> tensors, boolean owned) {
         this.buffers = buffers;
+        this.tensors = tensors;
         this.owned = owned;
     }
 
@@ -58,26 +62,60 @@ public final class OptimizerState implements AutoCloseable {
             throw new IllegalArgumentException(
                     "there are " + moments.length + " moments, expected 0 to 2");
         }
+        return of(Collections.nCopies(moments.length, MOMENT), parameters, moments);
+    }
+
+    /**
+     * As {@link #of(Buffer, Buffer...)}, for the state tensors of an optimizer.
+     *
+     * @param optimizer determines number, types and counts
+     * @param parameters float32 in host memory
+     * @param state one buffer for each state tensor
+     * @return the state; closing it does not close the buffers
+     * @throws IllegalArgumentException if type, count or number are wrong, or memory is shared
+     * @throws UnsupportedOperationException if the memory is not host memory
+     */
+    public static OptimizerState of(Optimizer optimizer, Buffer parameters, Buffer... state) {
+        if (state.length != optimizer.moments()) {
+            throw new IllegalArgumentException(
+                    "there are "
+                            + state.length
+                            + " state tensors, but "
+                            + optimizer.label()
+                            + " has "
+                            + optimizer.moments());
+        }
+        return of(optimizer.state(), parameters, state);
+    }
+
+    private static OptimizerState of(
+            List<StateTensor> tensors, Buffer parameters, Buffer... moments) {
         Buffer[] all = new Buffer[1 + moments.length];
         all[0] = parameters;
         System.arraycopy(moments, 0, all, 1, moments.length);
         for (int i = 0; i < all.length; i++) {
             String name = i == 0 ? "parameters" : "moment " + (i - 1);
-            if (all[i].dataType() != DataType.FLOAT32) {
+            StateTensor tensor = i == 0 ? MOMENT : tensors.get(i - 1);
+            if (all[i].dataType() != tensor.type()) {
                 throw new IllegalArgumentException(
                         name
                                 + " are of "
                                 + all[i].dataType().label()
-                                + ", expected float: the CPU's optimizers keep float32 state");
+                                + ", expected "
+                                + tensor.type().label()
+                                + (i == 0 ? ": the CPU's optimizers keep float32 parameters" : ""));
             }
-            if (all[i].count() != parameters.count()) {
+            long expected = tensor.count(parameters.count());
+            if (all[i].count() != expected) {
                 throw new IllegalArgumentException(
                         name
                                 + " has "
                                 + all[i].count()
-                                + " elements, the parameters "
+                                + " elements, expected "
+                                + expected
+                                + " for "
                                 + parameters.count()
-                                + "; all need the same");
+                                + " parameters");
             }
             MemorySegment s = all[i].asSegment();
             for (int j = 0; j < i; j++) {
@@ -90,7 +128,7 @@ public final class OptimizerState implements AutoCloseable {
                 }
             }
         }
-        return new OptimizerState(List.of(all), false);
+        return new OptimizerState(List.of(all), tensors, false);
     }
 
     /**
@@ -106,11 +144,14 @@ public final class OptimizerState implements AutoCloseable {
         Buffer[] moments = new Buffer[optimizer.moments()];
         Buffer[] all = new Buffer[1 + moments.length];
         try {
-            for (int i = 0; i < all.length; i++) {
-                all[i] = device.allocate(DataType.FLOAT32, count).zero();
+            all[0] = device.allocate(DataType.FLOAT32, count).zero();
+            for (int i = 1; i < all.length; i++) {
+                StateTensor t = optimizer.state().get(i - 1);
+                all[i] = device.allocate(t.type(), t.count(count)).zero();
             }
             System.arraycopy(all, 1, moments, 0, moments.length);
-            return new OptimizerState(of(all[0], moments).buffers, true);
+            return new OptimizerState(
+                    of(optimizer, all[0], moments).buffers, optimizer.state(), true);
         } catch (RuntimeException | Error e) {
             close(all);
             throw e;
@@ -138,7 +179,7 @@ public final class OptimizerState implements AutoCloseable {
     /**
      * Number of moments.
      *
-     * @return 0 to 2
+     * @return 0 or more
      */
     public int moments() {
         return buffers.size() - 1;
@@ -154,14 +195,38 @@ public final class OptimizerState implements AutoCloseable {
     }
 
     /**
-     * A moment: 0 is the mean of gradients or the momentum, 1 the mean of their squares.
+     * A state tensor: of Adam 0 is the mean of gradients, 1 the mean of their squares.
      *
      * @param index its index
-     * @return float32 in host memory
+     * @return host memory of its {@link #tensor type}
      * @throws IndexOutOfBoundsException if there is none
      */
     public Buffer moment(int index) {
         return buffers.get(1 + Objects.checkIndex(index, moments()));
+    }
+
+    /**
+     * What a moment is.
+     *
+     * @param index its index
+     * @return name and layout; without a name if the state was made without an optimizer
+     * @throws IndexOutOfBoundsException if there is none
+     */
+    public StateTensor tensor(int index) {
+        return tensors.get(index);
+    }
+
+    /** Whether an optimizer keeps such state. */
+    boolean fits(Optimizer optimizer) {
+        List<StateTensor> wanted = optimizer.state();
+        if (wanted == tensors) {
+            return true;
+        }
+        boolean fits = wanted.size() == tensors.size();
+        for (int k = 0; fits && k < tensors.size(); k++) {
+            fits = wanted.get(k).layout() == tensors.get(k).layout();
+        }
+        return fits;
     }
 
     /**
@@ -192,7 +257,7 @@ public final class OptimizerState implements AutoCloseable {
                             for (long at = 0; at < s.byteSize(); at += BLOCK) {
                                 int n = (int) Math.min(BLOCK, s.byteSize() - at);
                                 block.clear();
-                                copy(s, at, MemorySegment.ofBuffer(block), 0, n, true);
+                                copy(b, s, at, MemorySegment.ofBuffer(block), 0, n, true);
                                 write(c, crc, block.position(n));
                             }
                         }
@@ -216,7 +281,11 @@ public final class OptimizerState implements AutoCloseable {
     }
 
     private long fileSize() {
-        return HEADER + buffers.size() * count() * Float.BYTES + Integer.BYTES;
+        long sum = HEADER + Integer.BYTES;
+        for (Buffer b : buffers) {
+            sum += b.byteSize();
+        }
+        return sum;
     }
 
     private static void write(FileChannel c, CRC32C crc, ByteBuffer block) throws IOException {
@@ -228,9 +297,19 @@ public final class OptimizerState implements AutoCloseable {
         }
     }
 
-    /** Copies float32, in little-endian order on the side of the file. */
+    /** Copies, float32 in little-endian order on the side of the file. */
     private static void copy(
-            MemorySegment from, long fromAt, MemorySegment to, long toAt, int n, boolean out) {
+            Buffer of,
+            MemorySegment from,
+            long fromAt,
+            MemorySegment to,
+            long toAt,
+            int n,
+            boolean out) {
+        if (of.dataType() != DataType.FLOAT32) {
+            MemorySegment.copy(from, fromAt, to, toAt, n);
+            return;
+        }
         var little = ValueLayout.JAVA_INT_UNALIGNED.withOrder(ByteOrder.LITTLE_ENDIAN);
         var here = ValueLayout.JAVA_INT_UNALIGNED;
         MemorySegment.copy(
@@ -307,7 +386,7 @@ public final class OptimizerState implements AutoCloseable {
                 for (long at = 0; at < s.byteSize(); at += BLOCK) {
                     int n = (int) Math.min(BLOCK, s.byteSize() - at);
                     read(c, block, base + at, n, file);
-                    copy(MemorySegment.ofBuffer(block), 0, s, at, n, false);
+                    copy(b, MemorySegment.ofBuffer(block), 0, s, at, n, false);
                 }
                 base += s.byteSize();
             }

@@ -1,5 +1,7 @@
 package io.jccl.offload.optim;
 
+import java.util.List;
+
 /**
  * Stochastic gradient descent, with or without momentum, in the form of {@code torch.optim.SGD}.
  *
@@ -20,6 +22,8 @@ package io.jccl.offload.optim;
  */
 public record Sgd(double momentum, double dampening, double weightDecay, boolean nesterov)
         implements Optimizer {
+    private static final List<StateTensor> STATE = List.of(StateTensor.float32("momentum_buffer"));
+
     /**
      * Checks the hyper-parameters.
      *
@@ -63,7 +67,12 @@ public record Sgd(double momentum, double dampening, double weightDecay, boolean
     }
 
     @Override
-    public int moments() {
-        return momentum == 0 ? 0 : 1;
+    public List<StateTensor> state() {
+        return momentum == 0 ? List.of() : STATE;
+    }
+
+    @Override
+    public Sgd withWeightDecay(double decay) {
+        return new Sgd(momentum, dampening, decay, nesterov);
     }
 }

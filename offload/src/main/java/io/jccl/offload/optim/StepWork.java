@@ -3,9 +3,11 @@ package io.jccl.offload.optim;
 import io.jccl.compute.Update;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
+import io.jccl.kernel.Chunks;
 import io.jccl.kernel.UpdateKernel;
 import io.jccl.kernel.UpdateWork;
 import java.lang.foreign.MemorySegment;
+import java.util.Arrays;
 import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
@@ -14,9 +16,63 @@ import org.jspecify.annotations.Nullable;
  * by one thread before others run it.
  */
 final class StepWork {
-    private static final ThreadLocal<StepWork> OWN = ThreadLocal.withInitial(StepWork::new);
+    private static final ThreadLocal<StepWork> OWN = ThreadLocal.withInitial(() -> new StepWork(1));
 
     final UpdateWork work = new UpdateWork();
+    private final SliceWork slices;
+
+    /** Whether the rule brings its own kernel. */
+    private boolean open;
+
+    private int sums;
+
+    /** For a number of threads. */
+    StepWork(int threads) {
+        slices = new SliceWork(threads);
+    }
+
+    /** Runs all passes, on the calling thread or on several. */
+    void run(@Nullable Chunks chunks, long count) {
+        if (sums == 0) {
+            share(chunks, count);
+            return;
+        }
+        Slice s = slices.settings;
+        s.pass = 0;
+        share(chunks, count);
+        Arrays.fill(s.sums, 0);
+        slices.addSums(count, s.sums, 0);
+        s.pass = 1;
+        share(chunks, count);
+    }
+
+    private void share(@Nullable Chunks chunks, long count) {
+        Chunks.Work w = open ? slices : work;
+        if (chunks == null) {
+            w.run(0, 0, count);
+        } else {
+            chunks.run(w, count);
+        }
+    }
+
+    /** Runs one pass on the calling thread. */
+    void pass(int pass, double[] values, int at, long count) {
+        if (sums == 0 || pass < 0 || pass > 1) {
+            throw new IllegalArgumentException(
+                    "pass is "
+                            + pass
+                            + " of a rule with "
+                            + sums
+                            + " sums, expected 0 or 1 and a rule with sums; use step for others");
+        }
+        Slice s = slices.settings;
+        s.pass = pass;
+        System.arraycopy(values, at, s.sums, 0, sums);
+        share(null, count);
+        if (pass == 0) {
+            slices.addSums(count, values, at);
+        }
+    }
 
     /** The calling thread's own. */
     static StepWork ofThread() {
@@ -34,7 +90,7 @@ final class StepWork {
             double gradientFactor) {
         long count = gradients.count();
         Objects.checkFromIndexSize(from, count, state.count());
-        if (state.moments() != optimizer.moments()) {
+        if (!state.fits(optimizer)) {
             throw new IllegalArgumentException(
                     "the state holds "
                             + state.moments()
@@ -43,6 +99,19 @@ final class StepWork {
                             + " keeps "
                             + optimizer.moments()
                             + "; make the state for this optimizer");
+        }
+        for (int k = 0; k < state.moments(); k++) {
+            int unit = state.tensor(k).unit();
+            if (from % unit != 0) {
+                throw new IllegalArgumentException(
+                        "a piece of "
+                                + optimizer.label()
+                                + " begins at element "
+                                + from
+                                + ", expected a multiple of "
+                                + unit
+                                + ": its state is in blocks");
+            }
         }
         Checks.notNegative("the gradient factor", gradientFactor);
         MemorySegment memory = Checks.gradients(gradients);
@@ -64,6 +133,26 @@ final class StepWork {
                                 + " gradients; both need the same");
             }
         }
+        check(step, learningRate);
+        sums = optimizer.sums();
+        open = !hasFormula(optimizer);
+        if (open) {
+            Slice s = slices.settings;
+            s.parameters = state.parameters().asSegment();
+            for (int k = 0; k < state.moments(); k++) {
+                s.tensors[k] = state.moment(k).asSegment();
+            }
+            s.gradients = memory;
+            s.type = type;
+            s.from = from;
+            s.pass = 0;
+            s.step = step;
+            s.learningRate = learningRate;
+            s.factor = (float) gradientFactor;
+            slices.prepare(
+                    optimizer, count, target == null ? UpdateWork.NONE : target.asSegment(), out);
+            return;
+        }
         work.parameters = state.parameters().asSegment();
         work.first = state.moments() > 0 ? state.moment(0).asSegment() : UpdateWork.NONE;
         work.second = state.moments() > 1 ? state.moment(1).asSegment() : UpdateWork.NONE;
@@ -74,13 +163,25 @@ final class StepWork {
         work.kernel(rule, type, out, from);
     }
 
-    /** Sets all that depends on hyper-parameters, step and learning rate alone. */
-    private UpdateKernel.Rule coefficients(Optimizer optimizer, long step, double learningRate) {
+    private static void check(long step, double learningRate) {
         if (step < 1) {
             throw new IllegalArgumentException(
                     "step is " + step + ", expected 1 or more: the first step is number 1");
         }
         Checks.notNegative("the learning rate", learningRate);
+    }
+
+    /** Whether a rule is one of those that the kernels have. */
+    static boolean hasFormula(Optimizer optimizer) {
+        return optimizer instanceof Adam
+                || optimizer instanceof AdamW
+                || optimizer instanceof Sgd
+                || optimizer instanceof Lion;
+    }
+
+    /** Sets all that depends on hyper-parameters, step and learning rate alone. */
+    private UpdateKernel.Rule coefficients(Optimizer optimizer, long step, double learningRate) {
+        check(step, learningRate);
         return switch (optimizer) {
             case Adam a -> {
                 work.decay = (float) a.weightDecay();
@@ -91,6 +192,15 @@ final class StepWork {
                 work.decay = (float) (1 - learningRate * a.weightDecay());
                 moments(a.beta1(), a.beta2(), a.epsilon(), step, learningRate);
                 yield UpdateKernel.Rule.ADAMW;
+            }
+            case Lion l -> {
+                work.decay = (float) (1 - learningRate * l.weightDecay());
+                work.keep1 = (float) l.beta1();
+                work.add1 = (float) (1 - l.beta1());
+                work.keep2 = (float) l.beta2();
+                work.add2 = (float) (1 - l.beta2());
+                work.rate = (float) learningRate;
+                yield UpdateKernel.Rule.LION;
             }
             case Sgd s -> {
                 work.decay = (float) s.weightDecay();
@@ -103,6 +213,11 @@ final class StepWork {
                         ? UpdateKernel.Rule.SGD
                         : s.nesterov() ? UpdateKernel.Rule.NESTEROV : UpdateKernel.Rule.MOMENTUM;
             }
+            default ->
+                    throw new UnsupportedOperationException(
+                            optimizer.label()
+                                    + " has no kernel for a GPU, expected adam, adamw, sgd or lion;"
+                                    + " keep its state on the host");
         };
     }
 
@@ -137,6 +252,7 @@ final class StepWork {
 
     /** Lets go of the memory. */
     void clear() {
+        slices.clear();
         work.clear();
     }
 }

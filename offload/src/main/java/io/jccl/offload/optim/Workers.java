@@ -21,7 +21,7 @@ import org.jspecify.annotations.Nullable;
 public final class Workers implements AutoCloseable {
     private final Chunks chunks;
     private final ReentrantLock lock = new ReentrantLock();
-    private final StepWork stepWork = new StepWork();
+    private final StepWork stepWork;
     private final NormWork sumWork;
 
     private boolean closed;
@@ -29,6 +29,7 @@ public final class Workers implements AutoCloseable {
     private Workers(int threads) {
         this.chunks = new Chunks(threads, "jccl-optimizer");
         this.sumWork = new NormWork(threads);
+        this.stepWork = new StepWork(threads);
     }
 
     /**
@@ -69,7 +70,8 @@ public final class Workers implements AutoCloseable {
         try {
             stepWork.prepare(
                     optimizer, state, from, gradients, target, step, learningRate, gradientFactor);
-            run(stepWork.work, gradients.count());
+            checkOpen();
+            stepWork.run(chunks, gradients.count());
         } finally {
             stepWork.clear();
             lock.unlock();
@@ -81,7 +83,8 @@ public final class Workers implements AutoCloseable {
         lock.lock();
         try {
             sumWork.prepare(Checks.gradients(gradients), gradients.dataType(), gradients.count());
-            run(sumWork, gradients.count());
+            checkOpen();
+            chunks.run(sumWork, gradients.count());
             return sumWork.total();
         } finally {
             sumWork.clear();
@@ -89,11 +92,10 @@ public final class Workers implements AutoCloseable {
         }
     }
 
-    private void run(Chunks.Work work, long count) {
+    private void checkOpen() {
         if (closed) {
             throw new IllegalStateException("the workers are closed; create new ones");
         }
-        chunks.run(work, count);
     }
 
     /** Ends the threads after the call in progress. Closing twice does nothing. */

@@ -2,6 +2,7 @@ package io.jccl.offload.zero;
 
 import io.jccl.device.Buffer;
 import io.jccl.internal.AtomicFile;
+import io.jccl.offload.optim.StateTensor;
 import java.io.EOFException;
 import java.io.IOException;
 import java.lang.foreign.MemorySegment;
@@ -13,6 +14,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.Comparator;
 import java.util.List;
 import java.util.Locale;
@@ -37,6 +39,8 @@ final class Checkpoint {
     private static final String STEP = "step-";
     private static final String SUFFIX = ".shard";
 
+    private static final StateTensor MASTER = StateTensor.float32("master");
+
     private final List<Shard> shards;
 
     private Checkpoint(List<Shard> shards) {
@@ -55,12 +59,31 @@ final class Checkpoint {
             int rank,
             int size,
             String optimizer,
-            int moments,
+            List<StateTensor> state,
             List<Range> ranges) {
+        int moments() {
+            return state.size();
+        }
+
+        /** Bytes of parameters (0) or a state tensor of some elements. */
+        long bytes(int k, long count) {
+            StateTensor t = k == 0 ? MASTER : state.get(k - 1);
+            return t.count(count) * t.type().size();
+        }
+
+        /** Bytes of parameters and state. */
+        long bytes(long count) {
+            long sum = 0;
+            for (int k = 0; k <= moments(); k++) {
+                sum += bytes(k, count);
+            }
+            return sum;
+        }
+
         long dataBytes() {
             long sum = 0;
             for (Range r : ranges) {
-                sum += r.count * (1 + moments) * Float.BYTES;
+                sum += bytes(r.count);
             }
             return sum;
         }
@@ -121,14 +144,16 @@ final class Checkpoint {
         CRC32C crc = new CRC32C();
         ByteBuffer block = ByteBuffer.allocateDirect(BLOCK);
         for (int layer = 0; layer < h.ranges.size(); layer++) {
-            for (int k = 0; k <= h.moments; k++) {
+            for (int k = 0; k <= h.moments(); k++) {
                 MemorySegment s = source.get(layer, k).asSegment();
                 for (long at = 0; at < s.byteSize(); at += BLOCK) {
                     int n = (int) Math.min(BLOCK, s.byteSize() - at);
                     block.clear().limit(n);
                     MemorySegment to = MemorySegment.ofBuffer(block);
                     to.copyFrom(s.asSlice(at, n));
-                    swapIfBig(to);
+                    if (k == 0 || h.state.get(k - 1).unit() == 1) {
+                        swapIfBig(to);
+                    }
                     crc.update(block);
                     block.rewind();
                     writeFully(c, block);
@@ -168,7 +193,7 @@ final class Checkpoint {
         out.writeInt(h.rank);
         out.writeInt(h.size);
         out.writeUTF(h.optimizer);
-        out.writeInt(h.moments);
+        out.writeInt(h.moments());
         out.writeInt(h.ranges.size());
         for (Range r : h.ranges) {
             out.writeUTF(r.layer.name());
@@ -192,7 +217,8 @@ final class Checkpoint {
                 .flip();
     }
 
-    private static Shard open(Path file) throws IOException {
+    private static Shard open(Path file, String optimizer, List<StateTensor> state)
+            throws IOException {
         try (FileChannel c = FileChannel.open(file, StandardOpenOption.READ)) {
             int before = MAGIC.length + 2 * Integer.BYTES;
             ByteBuffer b = ByteBuffer.allocate(before).order(ByteOrder.LITTLE_ENDIAN);
@@ -214,10 +240,10 @@ final class Checkpoint {
             if ((int) crc.getValue() != expected) {
                 throw damaged(file, "the checksum of its header is wrong");
             }
-            Header h = decode(body);
+            Header h = decode(body, optimizer, state);
             long data = before + (long) length;
             long whole = data + h.dataBytes() + Integer.BYTES;
-            if (c.size() != whole) {
+            if (c.size() != whole && h.optimizer.equals(optimizer)) {
                 throw damaged(file, "it has " + c.size() + " bytes, expected " + whole);
             }
             return new Shard(file, h, data);
@@ -229,7 +255,8 @@ final class Checkpoint {
                 file + " is damaged: " + what + "; remove its folder to load an older step");
     }
 
-    private static Header decode(byte[] body) throws IOException {
+    private static Header decode(byte[] body, String expected, List<StateTensor> state)
+            throws IOException {
         var in = new java.io.DataInputStream(new java.io.ByteArrayInputStream(body));
         long id = in.readLong();
         long steps = in.readLong();
@@ -250,7 +277,11 @@ final class Checkpoint {
             }
             ranges.add(new Range(new ShardedLayer(name, tensors), in.readLong(), in.readLong()));
         }
-        return new Header(id, steps, scale, good, rank, size, optimizer, moments, ranges);
+        List<StateTensor> tensors =
+                optimizer.equals(expected) && moments == state.size()
+                        ? state
+                        : Collections.nCopies(moments, MASTER);
+        return new Header(id, steps, scale, good, rank, size, optimizer, tensors, ranges);
     }
 
     private static void readFully(FileChannel c, long from, ByteBuffer to, Path file)
@@ -267,7 +298,8 @@ final class Checkpoint {
     }
 
     /** The newest step that is whole, of this model. */
-    static Checkpoint newest(Path folder, List<ShardedLayer> layers, String optimizer, int moments)
+    static Checkpoint newest(
+            Path folder, List<ShardedLayer> layers, String optimizer, List<StateTensor> state)
             throws IOException {
         List<Path> found = new ArrayList<>();
         if (Files.isDirectory(folder)) {
@@ -286,8 +318,8 @@ final class Checkpoint {
             }
             files.sort(Comparator.naturalOrder());
             for (Path file : files) {
-                Shard s = open(file);
-                check(s, layers, optimizer, moments);
+                Shard s = open(file, optimizer, state);
+                check(s, layers, optimizer, state.size());
                 saves.computeIfAbsent(s.header.id, id -> new ArrayList<>()).add(s);
             }
             String missing = step + " has no files";
@@ -307,13 +339,13 @@ final class Checkpoint {
     private static void check(Shard s, List<ShardedLayer> layers, String optimizer, int moments)
             throws IOException {
         Header h = s.header;
-        if (!h.optimizer.equals(optimizer) || h.moments != moments) {
+        if (!h.optimizer.equals(optimizer) || h.moments() != moments) {
             throw new IOException(
                     s.file
                             + " is of optimizer "
                             + h.optimizer
                             + " with "
-                            + h.moments
+                            + h.moments()
                             + " moments, expected "
                             + optimizer
                             + " with "
@@ -389,27 +421,35 @@ final class Checkpoint {
     }
 
     /** Reads state k of a layer from an element on. */
-    void read(int layer, int k, long from, Buffer to) throws IOException {
+    void read(int layer, int k, long from, long count, Buffer to) throws IOException {
         MemorySegment memory = to.asSegment();
         ByteBuffer block = ByteBuffer.allocateDirect(BLOCK);
         for (Shard s : shards) {
             long at = s.data;
             for (int i = 0; i < layer; i++) {
-                at += s.header.ranges.get(i).count * (1 + s.header.moments) * Float.BYTES;
+                at += s.header.bytes(s.header.ranges.get(i).count);
             }
             Range r = s.header.ranges.get(layer);
-            at += k * r.count * Float.BYTES;
+            for (int i = 0; i < k; i++) {
+                at += s.header.bytes(i, r.count);
+            }
+            // Ranges begin at a multiple of a unit.
+            StateTensor tensor = k == 0 ? MASTER : s.header.state.get(k - 1);
+            int unit = tensor.unit();
+            int bytes = Math.toIntExact(s.header.bytes(k, unit));
             long first = Math.max(from, r.from);
-            long end = Math.min(from + to.count(), r.from + r.count);
+            long end = Math.min(from + count, r.from + r.count);
             try (FileChannel c = FileChannel.open(s.file, StandardOpenOption.READ)) {
                 long i = first;
                 while (i < end) {
-                    int n = (int) Math.min(BLOCK / Float.BYTES, end - i);
-                    block.clear().limit(n * Float.BYTES);
-                    readFully(c, at + (i - r.from) * Float.BYTES, block, s.file);
+                    int n = (int) Math.min(BLOCK / bytes * (long) unit, end - i);
+                    block.clear().limit(Math.toIntExact(s.header.bytes(k, n)));
+                    readFully(c, at + (i - r.from) / unit * bytes, block, s.file);
                     MemorySegment got = MemorySegment.ofBuffer(block);
-                    swapIfBig(got);
-                    memory.asSlice((i - from) * Float.BYTES, got.byteSize()).copyFrom(got);
+                    if (unit == 1) {
+                        swapIfBig(got);
+                    }
+                    memory.asSlice((i - from) / unit * bytes, got.byteSize()).copyFrom(got);
                     i += n;
                 }
             }

@@ -98,17 +98,20 @@ final class DeviceSums {
     }
 
     /** Enqueues the sum of squares of this rank's gradients. */
-    void enqueueSquares() {
+    void enqueueSquares(boolean counted) {
         boolean add = false;
         for (Part p : parts) {
-            compute.sumOfSquares(p.normGradients, norm, add, stream);
-            add = true;
+            List<Buffer> some = counted ? p.countedGradients() : p.ownGradients();
+            for (int i = 0; i < some.size(); i++) {
+                compute.sumOfSquares(some.get(i), norm, add, stream);
+                add = true;
+            }
         }
     }
 
     /** The sum of squares of this rank's gradients; waits for it. */
-    double squares() {
-        enqueueSquares();
+    double squares(boolean counted) {
+        enqueueSquares(counted);
         stream.synchronize();
         return sum.get(0);
     }

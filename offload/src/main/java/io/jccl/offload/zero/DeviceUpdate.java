@@ -63,7 +63,7 @@ final class DeviceUpdate {
             // What a collective that fails leaves here must not pass for a norm.
             compute.fill(total, Double.NaN, stream);
             if (local == null) {
-                sums.enqueueSquares();
+                sums.enqueueSquares(false);
             }
         } catch (RuntimeException e) {
             local = local == null ? e : local;
@@ -84,18 +84,23 @@ final class DeviceUpdate {
     }
 
     /** Enqueues the update of a part; it writes nothing if the step is skipped. */
-    void update(Part p, io.jccl.compute.Update rule) {
-        int moments = rule.rule().moments();
-        compute.update(
-                rule,
-                p.stateBuffer(0),
-                moments > 0 ? p.stateBuffer(1) : null,
-                moments > 1 ? p.stateBuffer(2) : null,
-                p.updateGradients,
-                p.target(),
-                1,
-                norm,
-                stream);
+    void update(Part p, long step, double learningRate) {
+        Buffer target = p.target();
+        for (int i = 0; i < p.segments.size(); i++) {
+            Segment s = p.segments.get(i);
+            var rule = s.group.optimizer().update(step, learningRate * s.group.rate());
+            int moments = rule.rule().moments();
+            compute.update(
+                    rule,
+                    s.of(p.stateBuffer(0)),
+                    moments > 0 ? s.of(p.stateBuffer(1)) : null,
+                    moments > 1 ? s.of(p.stateBuffer(2)) : null,
+                    s.of(p.updateGradients),
+                    target == null ? null : s.of(target),
+                    1,
+                    norm,
+                    stream);
+        }
     }
 
     /** Enqueues a copy of the master parameters to where the model reads them. */

@@ -36,7 +36,7 @@ final class Gradients {
     private final Event written;
     private final List<Part> parts;
     private final List<Slot> slots = new ArrayList<>();
-    private final GradientNorm norm;
+    private final GradientNorm norm = new GradientNorm(1);
 
     /** Adds them up if they live on a GPU; else null. */
     private final @Nullable DeviceSums sums;
@@ -120,7 +120,6 @@ final class Gradients {
         this.stream = ranks.stream;
         this.written = memory.own(config.device().newEvent());
         this.parts = parts;
-        this.norm = new GradientNorm(parts.size());
         this.sums = sums;
         this.done = new int[parts.size()];
         this.begun = new boolean[parts.size()];
@@ -409,18 +408,28 @@ final class Gradients {
      * @param step the number of the step, for errors
      */
     double norm(long step) {
+        return Math.sqrt(squares(step, false));
+    }
+
+    /**
+     * The sum of squares over all ranks.
+     *
+     * @param step the number of the step, for errors
+     * @param counted whether only of those that count in the norm of the whole model
+     */
+    double squares(long step, boolean counted) {
         RuntimeException local = failure;
         double sum = 0;
         if (local == null) {
             try {
-                sum = sums != null ? sums.squares() : squares();
+                sum = sums != null ? sums.squares(counted) : squares(counted);
             } catch (RuntimeException e) {
                 local = e;
             }
         }
         ranks.vote(sum, status(local));
         agree(local, step);
-        return Math.sqrt(ranks.sum());
+        return ranks.sum();
     }
 
     /** This rank's status in a vote, given its error. */
@@ -453,13 +462,17 @@ final class Gradients {
         }
     }
 
-    private double squares() {
-        norm.reset();
+    private double squares(boolean counted) {
+        double sum = 0;
         for (Part p : parts) {
             read(p);
-            norm.add(p.index, p.normGradients);
+            List<Buffer> some = counted ? p.countedGradients() : p.ownGradients();
+            for (int i = 0; i < some.size(); i++) {
+                norm.add(0, some.get(i));
+                sum += norm.sumOfSquares();
+            }
         }
-        return norm.sumOfSquares();
+        return sum;
     }
 
     /** The update on the CPU begins. */

@@ -9,6 +9,7 @@ import io.jccl.device.Stream;
 import io.jccl.offload.Completion;
 import io.jccl.offload.Tier;
 import io.jccl.offload.optim.OptimizerState;
+import io.jccl.offload.optim.StateTensor;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
@@ -37,20 +38,26 @@ final class OptimizerStates {
         final List<List<Buffer>> buffers = new ArrayList<>();
         final List<Completion> underWay = new ArrayList<>();
 
-        Stage(int moments, List<Part> parts, Memory memory) {
+        Stage(ZeroConfig config, List<Part> parts, Memory memory) {
+            int moments = config.optimizer().moments();
             long most = 0;
             for (Part p : parts) {
                 most = Math.max(most, p.updated);
             }
             List<Buffer> all = new ArrayList<>();
             for (int k = 0; k <= moments; k++) {
-                all.add(memory.buffer(Tier.PINNED, DataType.FLOAT32, most));
+                StateTensor t = config.tensor(k);
+                all.add(memory.buffer(Tier.PINNED, t.type(), t.count(most)));
             }
             for (Part p : parts) {
-                List<Buffer> some = all.stream().map(b -> b.slice(0, p.updated)).toList();
+                List<Buffer> some = new ArrayList<>();
+                for (int k = 0; k <= moments; k++) {
+                    some.add(all.get(k).slice(0, config.tensor(k).count(p.updated)));
+                }
                 buffers.add(some);
                 views.add(
                         OptimizerState.of(
+                                config.optimizer(),
                                 some.getFirst(),
                                 some.subList(1, some.size()).toArray(Buffer[]::new)));
             }
@@ -85,8 +92,8 @@ final class OptimizerStates {
             parts.forEach(p -> hostViews.add(stage.slice(0, p.updated)));
         }
         if (config.options().optimizer() == Tier.NVME) {
-            stages.add(new Stage(config.optimizer().moments(), parts, memory));
-            stages.add(new Stage(config.optimizer().moments(), parts, memory));
+            stages.add(new Stage(config, parts, memory));
+            stages.add(new Stage(config, parts, memory));
         }
     }
 

@@ -4,6 +4,7 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.offload.Tier;
 import io.jccl.offload.optim.OptimizerState;
+import io.jccl.offload.optim.StateTensor;
 import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
 import java.util.List;
@@ -23,6 +24,9 @@ final class Part {
     final long from;
 
     final long updated;
+
+    /** What each rule updates of that. */
+    final List<Segment> segments;
 
     final TieredTensor parameters;
     final TieredTensor gradients;
@@ -58,6 +62,9 @@ final class Part {
 
     Buffer updateGradients;
 
+    private final List<Buffer> own = new ArrayList<>(1);
+    private final List<Buffer> counted = new ArrayList<>();
+
     Part(ZeroConfig config, Memory memory, int index) {
         ZeroOptions options = config.options();
         int stage = config.stage();
@@ -65,10 +72,13 @@ final class Part {
         this.index = index;
         this.layer = config.layers().get(index);
         this.count = layer.count();
-        this.block = (count + config.size() - 1) / config.size();
+        long unit = (long) config.unit();
+        long share = (count + config.size() - 1) / config.size();
+        this.block = (share + unit - 1) / unit * unit;
         this.padded = block * config.size();
         this.from = stage == 0 ? 0 : config.rank() * block;
         this.updated = stage == 0 ? padded : block;
+        this.segments = Segment.of(config, layer, from, updated);
         String name = "layer " + layer.name();
         this.parameters =
                 memory.home(
@@ -88,10 +98,10 @@ final class Part {
                         Memory.Kind.GRADIENTS);
         int moments = config.optimizer().moments();
         if (!config.shared()) {
-            state.add(stateTensor(memory, name + " master"));
+            state.add(stateTensor(memory, name + " master", 0));
         }
         for (int m = 0; m < moments; m++) {
-            state.add(stateTensor(memory, name + " moment " + m));
+            state.add(stateTensor(memory, name + " moment " + m, m + 1));
         }
         // Views; those of a stage follow when it is allocated.
         if (!parameters.inStore()) {
@@ -110,7 +120,8 @@ final class Part {
         if (options.optimizer() != Tier.NVME) {
             inMemory = config.updatesOnDevice() ? null : stateInMemory(moments);
             for (int k = 0; config.keeps() && k <= moments; k++) {
-                previous.add(memory.buffer(Tier.PINNED, DataType.FLOAT32, updated));
+                StateTensor t = config.tensor(k);
+                previous.add(memory.buffer(Tier.PINNED, t.type(), t.count(updated)));
             }
         }
     }
@@ -124,11 +135,12 @@ final class Part {
         return most;
     }
 
-    private TieredTensor stateTensor(Memory memory, String name) {
+    private TieredTensor stateTensor(Memory memory, String name, int k) {
+        StateTensor t = config.tensor(k);
         return memory.home(
                 config.options().optimizer(),
-                DataType.FLOAT32,
-                updated,
+                t.type(),
+                t.count(updated),
                 name,
                 2,
                 Memory.Kind.OPTIMIZER);
@@ -139,7 +151,7 @@ final class Part {
         for (int m = 0; m < count; m++) {
             moments[m] = stateBuffer(m + 1);
         }
-        return OptimizerState.of(stateBuffer(0), moments);
+        return OptimizerState.of(config.optimizer(), stateBuffer(0), moments);
     }
 
     private static Buffer none() {
@@ -168,6 +180,33 @@ final class Part {
         Buffer all = memory.slice(0, parameters.count);
         parameterStage = all;
         ownParameterStage = config.stage() == 3 ? all : all.slice(from, updated);
+    }
+
+    /** This rank's block of gradients, with padding. */
+    List<Buffer> ownGradients() {
+        if (own.isEmpty()) {
+            own.add(normGradients);
+        }
+        return own;
+    }
+
+    /** This rank's gradients that count in the norm of the whole model. */
+    List<Buffer> countedGradients() {
+        if (counted.isEmpty()) {
+            long at = -config.rank() * block;
+            for (ShardedLayer.Tensor t : layer.tensors()) {
+                long begin = Math.clamp(at, 0, block);
+                long end = Math.clamp(at + t.count(), 0, block);
+                if (end > begin && config.groups().of(layer.name(), t.name()).counted()) {
+                    counted.add(normGradients.slice(begin, end - begin));
+                }
+                at += t.count();
+            }
+            if (counted.isEmpty()) {
+                counted.add(normGradients.slice(0, 0));
+            }
+        }
+        return counted;
     }
 
     /** This rank's block of memory that has all blocks. */

@@ -1,6 +1,7 @@
 package io.jccl.offload.zero;
 
 import io.jccl.Communicator;
+import io.jccl.ReduceOp;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Event;
@@ -11,6 +12,7 @@ import java.lang.foreign.MemorySegment;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Objects;
 import java.util.concurrent.atomic.AtomicLong;
 import org.jspecify.annotations.Nullable;
 
@@ -39,6 +41,10 @@ final class Ranks {
     private final Buffer votes;
     private final Buffer myVote;
     private @Nullable RuntimeException outOfStep;
+
+    /** Sums over the ranks, if the optimizer needs them. */
+    private final @Nullable Buffer totals;
+
     private final double[] mine = new double[VOTE];
     private final double[] received;
     private final MemorySegment mineSegment = MemorySegment.ofArray(mine);
@@ -51,6 +57,9 @@ final class Ranks {
         this.stream = memory.own(config.device().newStream());
         this.votes = memory.own(config.device().allocate(DataType.FLOAT64, (long) VOTE * size));
         this.myVote = votes.slice((long) VOTE * rank, VOTE);
+        int most = config.mostSums();
+        this.totals =
+                most == 0 ? null : memory.own(config.device().allocate(DataType.FLOAT64, most));
         this.received = new double[VOTE * size];
         this.receivedSegment = MemorySegment.ofArray(received);
     }
@@ -125,6 +134,16 @@ final class Ranks {
                 }
             }
         }
+    }
+
+    /** Adds up values over the ranks; waits for it. */
+    void sum(MemorySegment values) {
+        Buffer all = Objects.requireNonNull(totals);
+        all.copyFrom(values);
+        comm.allReduce(all, ReduceOp.SUM, stream);
+        mark();
+        drain();
+        all.copyTo(values);
     }
 
     /** As {@link #vote(double, double)}, of how it went alone. */

@@ -8,6 +8,7 @@ import io.jccl.error.JcclException;
 import io.jccl.offload.Tiers;
 import io.jccl.offload.optim.LossScale;
 import io.jccl.offload.optim.Optimizer;
+import io.jccl.offload.optim.StateTensor;
 import java.io.IOException;
 import java.lang.foreign.MemorySegment;
 import java.nio.file.Path;
@@ -72,7 +73,7 @@ final class StateIo {
                         at += t.count();
                     }
                     add(crc, whole.slice(0, p.count).asSegment());
-                    Numbers.copy(whole.slice(p.from, p.updated), states.room(p, k));
+                    config.tensor(k).encode(whole.slice(p.from, p.updated), states.room(p, k));
                     states.put(p, k);
                 }
             }
@@ -99,16 +100,24 @@ final class StateIo {
     /** Visits master parameters (0) or a moment. */
     void forEach(int k, ZeroOptimizer.Visitor visitor) {
         boolean onHost = config.onHost();
+        boolean coded = config.tensor(k).unit() > 1;
         long most = Part.mostPadded(parts);
         try (Buffer device = tiers.device().allocate(DataType.FLOAT32, most);
-                Buffer host = tiers.pinned().allocate(DataType.FLOAT32, onHost ? 0 : most)) {
+                Buffer host = tiers.pinned().allocate(DataType.FLOAT32, onHost ? 0 : most);
+                Buffer decoded = tiers.pinned().allocate(DataType.FLOAT32, coded ? most : 0)) {
             for (Part p : parts) {
+                Buffer own = states.get(p, k);
+                if (coded) {
+                    Buffer wide = decoded.slice(0, p.updated);
+                    config.tensor(k).decode(own, wide);
+                    own = wide;
+                }
                 Buffer values = onHost ? device : host;
                 if (config.stage() == 0) {
-                    values = states.get(p, k);
+                    values = own;
                 } else {
                     Buffer all = device.slice(0, p.padded);
-                    tiers.engine().toDevice(states.get(p, k), p.ofRank(all), 0).await(FOREVER);
+                    tiers.engine().toDevice(own, p.ofRank(all), 0).await(FOREVER);
                     config.comm().allGather(all, ranks.stream);
                     ranks.mark();
                     ranks.drain();
@@ -179,7 +188,7 @@ final class StateIo {
                         rank,
                         size,
                         optimizer.label(),
-                        optimizer.moments(),
+                        optimizer.state(),
                         ranges);
         Checkpoint.write(
                 folder,
@@ -188,8 +197,9 @@ final class StateIo {
                     Part p = parts.get(layer);
                     Checkpoint.Range r = ranges.get(layer);
                     // A block may be padding alone, behind the last element.
-                    return states.get(p, k)
-                            .slice(r.count() == 0 ? 0 : r.from() - p.from, r.count());
+                    StateTensor t = config.tensor(k);
+                    long first = r.count() == 0 ? 0 : r.from() - p.from;
+                    return states.get(p, k).slice(t.count(first), t.count(r.count()));
                 });
     }
 
@@ -204,7 +214,7 @@ final class StateIo {
         try {
             checkpoint =
                     Checkpoint.newest(
-                            folder, config.layers(), optimizer.label(), optimizer.moments());
+                            folder, config.layers(), optimizer.label(), optimizer.state());
             checkpoint.verify();
         } catch (IOException e) {
             failure = e;
@@ -251,7 +261,8 @@ final class StateIo {
                     Buffer to = states.room(p, k);
                     to.zero(); // the padding
                     long real = Math.max(0, Math.min(p.updated, p.count - p.from));
-                    checkpoint.read(p.index, k, p.from, to.slice(0, real));
+                    checkpoint.read(
+                            p.index, k, p.from, real, to.slice(0, config.tensor(k).count(real)));
                     states.put(p, k);
                 }
             }

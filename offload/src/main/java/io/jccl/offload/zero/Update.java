@@ -6,6 +6,8 @@ import io.jccl.offload.Tier;
 import io.jccl.offload.optim.GradientNorm;
 import io.jccl.offload.optim.LossScale;
 import io.jccl.offload.optim.OptimizerState;
+import java.lang.foreign.MemorySegment;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
 import org.jspecify.annotations.Nullable;
@@ -40,6 +42,14 @@ final class Update {
 
     private boolean written;
 
+    /** Whether the ranks' sums failed while state was being written. */
+    private boolean torn;
+
+    /** Sums of the tensors of a part, if the optimizer needs them. */
+    private final double[] totals;
+
+    private final MemorySegment totalsSegment;
+
     Update(
             ZeroConfig config,
             Ranks ranks,
@@ -58,12 +68,14 @@ final class Update {
         this.gradients = gradients;
         this.publisher = publisher;
         this.device = device;
+        this.totals = new double[config.mostSums()];
+        this.totalsSegment = MemorySegment.ofArray(totals);
     }
 
     /** Updates with the gradients, which are complete, unless their norm is not finite. */
-    StepResult step(double learningRate) {
+    StepResult step(double learningRate, double clip) {
         double count = (double) config.size() * config.options().accumulation();
-        double divisor = scale.value() * count;
+        double divisor = scale.value() * count / clip;
         double norm;
         boolean finite;
         if (device != null) {
@@ -79,7 +91,7 @@ final class Update {
         }
         gradients.forget();
         scale.update(finite);
-        return new StepResult(finite, norm / divisor, scale.value());
+        return new StepResult(finite, norm / (divisor * clip), scale.value());
     }
 
     /** A step whose norm and decision stay on the GPU; returns whether it was taken. */
@@ -120,6 +132,7 @@ final class Update {
     private void update(double learningRate, double factor, @Nullable RuntimeException earlier) {
         boolean voted = false;
         writing = false;
+        torn = false;
         // From here on the copy is that of this step.
         progress.canUndo = false;
         previousScale = scale.value();
@@ -151,7 +164,7 @@ final class Update {
             if (device != null && !config.keeps()) {
                 throw unlessUntouched(device, e, voted);
             }
-            if (voted && written && !config.canRestore()) {
+            if ((voted && written || torn) && !config.canRestore()) {
                 throw mixture("the CPU", e);
             }
             if (voted || config.canRestore()) {
@@ -205,11 +218,8 @@ final class Update {
     private @Nullable RuntimeException updateParts(
             double learningRate, double factor, @Nullable RuntimeException earlier) {
         RuntimeException local = earlier;
-        io.jccl.compute.Update rule = null;
         try {
-            if (device != null) {
-                rule = config.optimizer().update(progress.steps + 1, learningRate);
-            } else {
+            if (device == null) {
                 states.begin();
                 gradients.begin();
             }
@@ -217,10 +227,12 @@ final class Update {
             local = e;
         }
         for (Part p : parts) {
-            if (local == null) {
+            if (device == null && totals.length > 0) {
+                local = updateWithSums(p, learningRate, factor, local);
+            } else if (local == null) {
                 try {
-                    if (device != null && rule != null) {
-                        device.update(p, rule);
+                    if (device != null) {
+                        device.update(p, progress.steps + 1, learningRate);
                     } else {
                         updatePart(p, learningRate, factor);
                     }
@@ -239,10 +251,58 @@ final class Update {
         Buffer sums = gradients.take(p);
         publisher.prepare(p);
         writing = true;
-        config.optimizer()
-                .step(state, 0, sums, p.target(), progress.steps + 1, learningRate, factor);
+        for (int i = 0; i < p.segments.size(); i++) {
+            p.segments
+                    .get(i)
+                    .step(state, sums, p.target(), progress.steps + 1, learningRate, factor);
+        }
         states.putBack(p);
         publisher.store(p);
+    }
+
+    /** As {@link #updatePart}, with sums over the ranks between two passes. */
+    private @Nullable RuntimeException updateWithSums(
+            Part p, double learningRate, double factor, @Nullable RuntimeException earlier) {
+        RuntimeException local = earlier;
+        OptimizerState state = null;
+        Buffer sums = null;
+        long step = progress.steps + 1;
+        Arrays.fill(totals, 0);
+        if (local == null) {
+            try {
+                state = states.take(p);
+                sums = gradients.take(p);
+                publisher.prepare(p);
+                writing = true;
+                for (int i = 0; i < p.segments.size(); i++) {
+                    p.segments
+                            .get(i)
+                            .pass(0, totals, state, sums, p.target(), step, learningRate, factor);
+                }
+            } catch (RuntimeException e) {
+                local = e;
+            }
+        }
+        // At stage 0 all ranks have all gradients.
+        if (config.stage() > 0) {
+            torn = true;
+            ranks.sum(totalsSegment);
+            torn = false;
+        }
+        if (local == null && state != null && sums != null) {
+            try {
+                for (int i = 0; i < p.segments.size(); i++) {
+                    p.segments
+                            .get(i)
+                            .pass(1, totals, state, sums, p.target(), step, learningRate, factor);
+                }
+                states.putBack(p);
+                publisher.store(p);
+            } catch (RuntimeException e) {
+                local = e;
+            }
+        }
+        return local;
     }
 
     private void commit() {

@@ -7,6 +7,8 @@ import io.jccl.offload.Tier;
 import io.jccl.offload.Tiers;
 import io.jccl.offload.optim.LossScale;
 import io.jccl.offload.optim.Optimizer;
+import io.jccl.offload.optim.ParameterGroup;
+import io.jccl.offload.optim.StateTensor;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Objects;
@@ -17,18 +19,33 @@ record ZeroConfig(
         Communicator comm,
         List<ShardedLayer> layers,
         Optimizer optimizer,
+        ParameterGroup.Choice groups,
         ZeroOptions options,
         LossScale scale,
         Tiers tiers) {
+    private static final StateTensor MASTER = StateTensor.float32("master");
+
     ZeroConfig {
         Objects.requireNonNull(comm, "comm");
         layers = List.copyOf(layers);
         Objects.requireNonNull(optimizer, "optimizer");
+        Objects.requireNonNull(groups, "groups");
         Objects.requireNonNull(options, "options");
         Objects.requireNonNull(scale, "scale");
         Objects.requireNonNull(tiers, "tiers");
         checkNames(layers);
         checkDevice(comm, options, tiers.engine().device());
+        if (tiers.engine().device().kind() == Device.Kind.CUDA
+                && options.optimizer() == Tier.DEVICE) {
+            try {
+                optimizer.update(1, 0);
+            } catch (UnsupportedOperationException e) {
+                throw new IllegalArgumentException(
+                        "the optimizer's state is on tier DEVICE, so that a GPU updates it, but "
+                                + e.getMessage(),
+                        e);
+            }
+        }
     }
 
     private static void checkNames(List<ShardedLayer> layers) {
@@ -65,6 +82,29 @@ record ZeroConfig(
                             + options.parameters()
                             + ": put both on DEVICE, or the state on PINNED or NVME");
         }
+    }
+
+    /** Elements that the optimizer stores together; blocks of ranks are multiples of it. */
+    int unit() {
+        int unit = 1;
+        for (StateTensor t : optimizer.state()) {
+            unit = Math.max(unit, t.unit());
+        }
+        return unit;
+    }
+
+    /** Master parameters (0) or a state tensor. */
+    StateTensor tensor(int k) {
+        return k == 0 ? MASTER : optimizer.state().get(k - 1);
+    }
+
+    /** Sums of the layer with the most tensors. */
+    int mostSums() {
+        int most = 0;
+        for (ShardedLayer l : layers) {
+            most = Math.max(most, l.tensors().size() * optimizer.sums());
+        }
+        return most;
     }
 
     int size() {

@@ -9,6 +9,7 @@ import io.jccl.offload.Tier;
 import io.jccl.offload.Tiers;
 import io.jccl.offload.optim.LossScale;
 import io.jccl.offload.optim.Optimizer;
+import io.jccl.offload.optim.ParameterGroup;
 import java.io.IOException;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -123,7 +124,36 @@ public final class ZeroOptimizer implements AutoCloseable {
             ZeroOptions options,
             LossScale scale,
             Tiers tiers) {
-        return new ZeroOptimizer(new ZeroConfig(comm, layers, optimizer, options, scale, tiers));
+        ParameterGroup all = ParameterGroup.of(optimizer);
+        return create(comm, layers, optimizer, (l, t) -> all, options, scale, tiers);
+    }
+
+    /**
+     * As {@link #create(Communicator, List, Optimizer, ZeroOptions, LossScale, Tiers)}, with groups
+     * of parameters.
+     *
+     * @param comm this rank's communicator
+     * @param layers the model's parameters, in the order of the forward computation
+     * @param optimizer the update rule; its groups have others with the same label and state
+     * @param groups the group of each tensor, always the same
+     * @param options what is sharded, and on which tiers it is stored
+     * @param scale the loss scale
+     * @param tiers memory of this rank; the caller closes it afterwards
+     * @return this rank's optimizer
+     * @throws io.jccl.offload.OffloadMemoryException if a tier has no room; everything is freed
+     *     then
+     * @throws IllegalArgumentException if layers, groups, options and device do not match
+     */
+    public static ZeroOptimizer create(
+            Communicator comm,
+            List<ShardedLayer> layers,
+            Optimizer optimizer,
+            ParameterGroup.Choice groups,
+            ZeroOptions options,
+            LossScale scale,
+            Tiers tiers) {
+        return new ZeroOptimizer(
+                new ZeroConfig(comm, layers, optimizer, groups, options, scale, tiers));
     }
 
     /**
@@ -283,11 +313,46 @@ public final class ZeroOptimizer implements AutoCloseable {
      *     state
      */
     public StepResult step(double learningRate) {
+        return step(learningRate, 1);
+    }
+
+    /**
+     * The sum of squares of the gradients that {@link ParameterGroup#counted count}, over the ranks
+     * of the communicator: of their mean over ranks and micro-steps, without the loss scale. With
+     * those of other parts of the model it gives the norm of all of it, and so a clipping factor
+     * for {@link #step(double, double)}. All ranks call it after the micro-steps.
+     *
+     * @return 0 or more, infinite or NaN if a gradient is
+     * @throws IllegalStateException if micro-steps are missing
+     * @throws JcclException as {@link #step(double)}
+     */
+    public double sumOfSquares() {
+        progress.checkOpen();
+        gradients.checkComplete();
+        gradients.finish();
+        double divisor = config.scale().value() * config.size() * config.options().accumulation();
+        return gradients.squares(progress.steps + 1, true) / divisor / divisor;
+    }
+
+    /**
+     * As {@link #step(double)}, with gradients multiplied by a factor first.
+     *
+     * @param learningRate 0 or more
+     * @param clip more than 0; 1 leaves gradients as they are
+     * @return the result; its norm is that of before
+     * @throws IllegalStateException if micro-steps are missing, or a layer is held
+     * @throws JcclException as {@link #step(double)}
+     */
+    public StepResult step(double learningRate, double clip) {
         progress.checkOpen();
         progress.checkState(); // stale parameters are written anew
         if (!(learningRate >= 0 && learningRate <= Float.MAX_VALUE)) {
             throw new IllegalArgumentException(
                     "the learning rate is " + learningRate + ", expected 0 or more");
+        }
+        if (!(clip > 0 && clip <= Float.MAX_VALUE)) {
+            throw new IllegalArgumentException(
+                    "the clipping factor is " + clip + ", expected more than 0");
         }
         gradients.checkComplete();
         List<String> held = windows.held();
@@ -299,7 +364,7 @@ public final class ZeroOptimizer implements AutoCloseable {
         if (e != null) {
             gradients.lost(e);
         }
-        return update.step(learningRate);
+        return update.step(learningRate, clip);
     }
 
     /**

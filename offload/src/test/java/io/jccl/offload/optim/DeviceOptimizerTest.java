@@ -36,7 +36,8 @@ class DeviceOptimizerTest {
                 AdamW.defaults(),
                 new Sgd(0, 0, 0.01, false),
                 new Sgd(0.9, 0.1, 0, false),
-                new Sgd(0.9, 0, 0.01, true));
+                new Sgd(0.9, 0, 0.01, true),
+                new Lion(0.9, 0.99, 0.01));
     }
 
     private static void assertSame(Buffer expected, Buffer onDevice, String what) {

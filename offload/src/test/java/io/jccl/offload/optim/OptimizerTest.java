@@ -38,7 +38,9 @@ class OptimizerTest {
                 new Sgd(0, 0, 0.01, false),
                 Sgd.withMomentum(0.9),
                 new Sgd(0.9, 0.1, 0.01, false),
-                new Sgd(0.9, 0, 0.01, true));
+                new Sgd(0.9, 0, 0.01, true),
+                Lion.defaults(),
+                new Lion(0.95, 0.98, 0.1));
     }
 
     private static Buffer random(Random r, DataType type, long count, double scale) {
@@ -199,6 +201,14 @@ class OptimizerTest {
                         p[i] -= rate * d;
                         moved[i] += rate * size[i] * 2;
                     }
+                    case Lion l -> {
+                        p[i] -= rate * l.weightDecay() * p[i];
+                        p[i] -= rate * Math.signum(l.beta1() * m[i] + (1 - l.beta1()) * g);
+                        m[i] = l.beta2() * m[i] + (1 - l.beta2()) * g;
+                        size[i] = Math.max(size[i], Math.abs(g));
+                        moved[i] += rate;
+                    }
+                    default -> throw new AssertionError(optimizer);
                 }
             }
         }
@@ -272,6 +282,7 @@ class OptimizerTest {
             case SGD -> new Sgd(0, 0, 0.01, false);
             case MOMENTUM -> new Sgd(0.9, 0.1, 0.01, false);
             case NESTEROV -> new Sgd(0.9, 0, 0.01, true);
+            case LION -> new Lion(0.9, 0.99, 0.01);
         };
     }
 
@@ -306,7 +317,7 @@ class OptimizerTest {
                 y.zero();
                 Buffer none = spec.target() == null ? null : x;
                 for (int t = 1; t <= 3; t++) {
-                    StepWork w = new StepWork();
+                    StepWork w = new StepWork(1);
                     w.prepare(o, a, 3, g, none, t, 1e-2, 0.7);
                     vector.run(w.work, 12, 0, 0, n);
                     w.prepare(o, b, 3, g, spec.target() == null ? null : y, t, 1e-2, 0.7);

@@ -1,0 +1,138 @@
+package io.jccl.train;
+
+import io.jccl.offload.optim.Optimizer;
+import io.jccl.offload.optim.ParameterGroup;
+import java.util.List;
+import java.util.OptionalDouble;
+
+/**
+ * How parameters are updated, besides rule and learning rate.
+ *
+ * @param schedule of the learning rate
+ * @param clip largest norm of the gradients of the whole model, to which they are scaled down;
+ *     infinity for no clipping
+ * @param groups tensors with another rate or decay; the first that has a tensor counts
+ */
+public record Recipe(RateSchedule schedule, double clip, List<Group> groups) {
+    /** A constant rate, no clipping and no groups. */
+    public static final Recipe NONE =
+            new Recipe(RateSchedule.CONSTANT, Double.POSITIVE_INFINITY, List.of());
+
+    /** Added to the norm, as in {@code torch.nn.utils.clip_grad_norm_}. */
+    private static final double EPSILON = 1e-6;
+
+    /**
+     * Checks the arguments.
+     *
+     * @throws IllegalArgumentException if the norm is not positive
+     */
+    public Recipe {
+        groups = List.copyOf(groups);
+        if (!(clip > 0)) {
+            throw new IllegalArgumentException(
+                    "--clip is " + clip + ", expected a norm of more than 0");
+        }
+    }
+
+    /**
+     * Tensors with another rate or decay.
+     *
+     * @param names of tensors or layers, such as {@code embedding} or {@code block0.w1}, or of a
+     *     tensor in all layers, such as {@code w1}
+     * @param rate factor of the learning rate, 0 or more
+     * @param decay weight decay; empty for that of the rule
+     */
+    public record Group(List<String> names, double rate, OptionalDouble decay) {
+        /**
+         * Checks the arguments.
+         *
+         * @throws IllegalArgumentException if there are no names, or a number is out of range
+         */
+        public Group {
+            names = List.copyOf(names);
+            if (names.isEmpty() || names.stream().anyMatch(String::isBlank)) {
+                throw new IllegalArgumentException(
+                        "a group of parameters has a blank name, expected names such as"
+                                + " embedding,block0.w1");
+            }
+            if (!(rate >= 0 && rate <= Float.MAX_VALUE)) {
+                throw new IllegalArgumentException(
+                        "the rate of group " + names + " is " + rate + ", expected 0 or more");
+            }
+            if (!(decay.orElse(0) >= 0 && decay.orElse(0) <= Float.MAX_VALUE)) {
+                throw new IllegalArgumentException(
+                        "the decay of group "
+                                + names
+                                + " is "
+                                + decay.orElse(0)
+                                + ", expected 0 or more");
+            }
+        }
+
+        private boolean has(String layer, String tensor) {
+            String name = layer + "." + tensor;
+            return names.stream()
+                    .anyMatch(n -> n.equals(tensor) || (name + ".").startsWith(n + "."));
+        }
+    }
+
+    /**
+     * Checks that each name of a group has a tensor.
+     *
+     * @param shape the model
+     * @throws IllegalArgumentException if one has none; the message lists the layers
+     */
+    public void check(GptShape shape) {
+        Part whole = new Part(shape, 0, 1, 0, shape.layers(), 0, shape.experts());
+        List<Part.Layer> layers = new java.util.ArrayList<>(whole.layers());
+        layers.addAll(whole.expertLayers());
+        for (Group g : groups) {
+            for (String name : g.names) {
+                Group one = new Group(List.of(name), 1, OptionalDouble.empty());
+                boolean found =
+                        layers.stream()
+                                .anyMatch(l ->
+                                        l.weights().stream()
+                                                .anyMatch(w -> one.has(l.name(), w.name())));
+                if (!found) {
+                    throw new IllegalArgumentException(
+                            "no tensor is named '"
+                                    + name
+                                    + "', expected a layer such as "
+                                    + layers.getFirst().name()
+                                    + " or "
+                                    + layers.getLast().name()
+                                    + ", or a tensor of one, such as w1 or embedding.token");
+                }
+            }
+        }
+    }
+
+    /** The group of a tensor. */
+    ParameterGroup group(Optimizer optimizer, String layer, String tensor, boolean counted) {
+        for (Group g : groups) {
+            if (g.has(layer, tensor)) {
+                Optimizer rule =
+                        g.decay.isPresent()
+                                ? optimizer.withWeightDecay(g.decay.getAsDouble())
+                                : optimizer;
+                return new ParameterGroup(rule, g.rate, counted);
+            }
+        }
+        return new ParameterGroup(optimizer, 1, counted);
+    }
+
+    boolean clips() {
+        return clip < Double.POSITIVE_INFINITY;
+    }
+
+    /** What gradients with a norm are multiplied by; what is not finite is left to the step. */
+    double factor(double norm) {
+        return Double.isFinite(norm) ? Math.min(1, clip / (norm + EPSILON)) : 1;
+    }
+
+    /** What decides about the result, for checkpoints; empty for none. */
+    String text(int steps) {
+        return equals(NONE) ? "" : schedule.text(steps) + " clip=" + clip + " " + groups;
+    }
+}
