@@ -37,6 +37,10 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 @Timeout(value = 180, unit = TimeUnit.SECONDS, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
 public class RunCommandTest {
+    /** Flags of JVMs that compute little. */
+    static final List<String> SHORT_LIVED =
+            List.of("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC");
+
     private final StringWriter out = new StringWriter();
     private final StringWriter err = new StringWriter();
 
@@ -232,7 +236,7 @@ public class RunCommandTest {
 
     private static List<String> compiled(Path folder, String name, String source)
             throws IOException {
-        List<String> arguments = new ArrayList<>(List.of("-XX:TieredStopAtLevel=1"));
+        List<String> arguments = new ArrayList<>(SHORT_LIVED);
         Path file = folder.resolve(name + ".java");
         arguments.addAll(compiled(folder, Files.writeString(file, source)));
         return arguments;
