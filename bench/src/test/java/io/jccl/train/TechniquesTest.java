@@ -13,7 +13,9 @@ import io.jccl.parallel.Compression;
 import java.lang.management.ManagementFactory;
 import java.nio.file.Path;
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Objects;
 import java.util.concurrent.CyclicBarrier;
 import java.util.concurrent.TimeUnit;
@@ -46,6 +48,9 @@ class TechniquesTest {
     private static final int LEAST_BYTES = 16;
 
     private static final Corpus CORPUS = Corpus.grammar(1);
+
+    /** Losses of a single rank, by the number of steps. */
+    private static final Map<Integer, List<Double>> SINGLE = new HashMap<>();
 
     @TempDir private static Path folder;
 
@@ -99,6 +104,10 @@ class TechniquesTest {
     }
 
     private static List<Double> single(int steps) {
+        return SINGLE.computeIfAbsent(steps, TechniquesTest::trainedSingle);
+    }
+
+    private static List<Double> trainedSingle(int steps) {
         return losses(settings("single", 0, 1, Adam.defaults(), steps));
     }
 
@@ -238,7 +247,7 @@ class TechniquesTest {
 
     @Test
     void sameSeedSameBits() {
-        assertEquals(single(STEPS), single(STEPS));
+        assertEquals(trainedSingle(STEPS), trainedSingle(STEPS));
         String two = "dp=2 zero=3 accumulate=2";
         assertEquals(
                 losses(settings(two, 0, 1, Adam.defaults(), STEPS)),

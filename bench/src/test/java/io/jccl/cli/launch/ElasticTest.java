@@ -33,9 +33,9 @@ class ElasticTest {
 
     @TempDir private Path folder;
 
-    @TempDir private Path classes;
+    @TempDir private static Path classes;
 
-    private List<String> program = List.of();
+    private static List<String> program = List.of();
 
     /** Hears each line as it is printed. */
     private static final class Lines extends StringWriter {

@@ -60,6 +60,7 @@ public class RunCommandTest {
         String java = Path.of(System.getProperty("java.home"), "bin", "java").toString();
         List<String> command =
                 new ArrayList<>(List.of(java, "--add-modules", "jdk.incubator.vector"));
+        command.addAll(SHORT_LIVED);
         String modules = System.getProperty("jdk.module.path", "");
         command.addAll(
                 modules.isEmpty()
