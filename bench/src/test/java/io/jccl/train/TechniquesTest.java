@@ -321,13 +321,13 @@ class TechniquesTest {
                 comm -> {
                     try (GptTrainer trainer = new GptTrainer(comm, CORPUS, s)) {
                         trainer.initialize();
-                        for (int window = 0; window < 16 && clean[0] < 2; window++) {
+                        for (int window = 0; window < 32 && clean[0] < 2; window++) {
                             long before = threads.getCurrentThreadAllocatedBytes();
-                            for (int i = 0; i < 100; i++) {
+                            for (int i = 0; i < 50; i++) {
                                 trainer.step();
                             }
                             long after = threads.getCurrentThreadAllocatedBytes();
-                            bytes[comm.rank()] = (after - before) / 100.0;
+                            bytes[comm.rank()] = (after - before) / 50.0;
                             allMeasured.await(2, TimeUnit.MINUTES);
                         }
                     }
