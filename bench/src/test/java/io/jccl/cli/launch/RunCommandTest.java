@@ -38,8 +38,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 @Timeout(value = 180, unit = TimeUnit.SECONDS, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
 public class RunCommandTest {
     /** Flags of JVMs that compute little. */
-    static final List<String> SHORT_LIVED =
-            List.of("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC");
+    static final List<String> SHORT_LIVED = List.of("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC");
 
     private final StringWriter out = new StringWriter();
     private final StringWriter err = new StringWriter();

@@ -85,9 +85,8 @@ class NcclMatmulTest {
     void ranksMayBeProcesses() throws Exception {
         Result r =
                 FAKES.jccl(
-                                Map.of(),
-                                "run -n 2 -- matmul -n 150 --engine nccl --device-memory 64K"
-                                        .split(" "));
+                        Map.of(),
+                        "run -n 2 -- matmul -n 150 --engine nccl --device-memory 64K".split(" "));
         assertEquals(0, r.status(), r::toString);
         r.has("2 ranks, nccl, cuBLAS", "right (2 random vectors, 22500 elements)");
     }
@@ -147,9 +146,9 @@ class NcclMatmulTest {
         String nowhere = output.resolve("libcublas.so.13").toString();
         Result r =
                 FAKES.jccl(
-                                List.of("-Djccl.cublas=" + nowhere),
-                                Map.of(),
-                                "matmul --engine nccl -n 100 -g 2".split(" "));
+                        List.of("-Djccl.cublas=" + nowhere),
+                        Map.of(),
+                        "matmul --engine nccl -n 100 -g 2".split(" "));
         assertFails(r, "cuBLAS was not loaded", nowhere, "correct or remove the setting");
     }
 

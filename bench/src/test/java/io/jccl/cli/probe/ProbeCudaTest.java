@@ -39,6 +39,7 @@ class ProbeCudaTest {
     private static Result injected(String rule, String line) throws Exception {
         return FAKES.injected(rule, ("probe --device " + line).split(" "));
     }
+
     private static Set<Status> statuses(List<Outcome> outcomes) {
         return outcomes.stream().map(Outcome::status).collect(Collectors.toSet());
     }

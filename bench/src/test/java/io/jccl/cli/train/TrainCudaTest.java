@@ -188,11 +188,11 @@ class TrainCudaTest {
         Path json = output.resolve("compare.json");
         Result r =
                 FAKES.jccl(
-                                Map.of(),
-                                Stream.concat(
-                                                Stream.of((MODEL + "2 --device cuda").split(" +")),
-                                                Stream.of("--compare", "single", "-J", "" + json))
-                                        .toArray(String[]::new));
+                        Map.of(),
+                        Stream.concat(
+                                        Stream.of((MODEL + "2 --device cuda").split(" +")),
+                                        Stream.of("--compare", "single", "-J", "" + json))
+                                .toArray(String[]::new));
         assertEquals(0, r.status(), r::toString);
         JsonNode runs = new ObjectMapper().readTree(json.toFile()).at("/jccl_train/runs");
         assertEquals(2, runs.size(), r::toString);

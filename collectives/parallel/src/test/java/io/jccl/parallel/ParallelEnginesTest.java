@@ -93,10 +93,7 @@ class ParallelEnginesTest {
     }
 
     @ParameterizedTest
-    @CsvSource({
-        "OPEN_MPI, 2, block",
-        "MPICH, 2, poll"
-    })
+    @CsvSource({"OPEN_MPI, 2, block", "MPICH, 2, poll"})
     void mpi(MpiLauncher launcher, int ranks, String wait) throws IOException {
         launcher.assume();
         seeded(launcher + " " + wait, ranks);
