@@ -13,6 +13,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.rendezvous.Store;
+import io.jccl.testfake.FakeBuild;
 import io.jccl.testfake.TestFake;
 import io.jccl.testkit.Messages;
 import io.jccl.testkit.Workers;
@@ -522,7 +523,7 @@ class NcclLifecycleTest {
 
     @Test
     void oldNcclFallsBackOrRefusesWithBothVersions() {
-        String folder = TestFake.build(List.of("-DJCCL_FAKE_MAX_VERSION=22105")).toString();
+        String folder = FakeBuild.old().toString();
         List<String> flags =
                 List.of(
                         "-Djccl.nccl=" + folder + "/libnccl.so.2",

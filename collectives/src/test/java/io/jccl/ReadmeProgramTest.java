@@ -101,6 +101,7 @@ class ReadmeProgramTest {
     /** Compiles sources, by their paths, into {@link #classes}. */
     private void compile(List<String> flags, Map<String, String> sources) throws Exception {
         List<String> arguments = new ArrayList<>(flags);
+        arguments.addAll(List.of("-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC"));
         arguments.add("-Xlint:all");
         arguments.addAll(List.of("-d", classes.toString()));
         for (Map.Entry<String, String> source : sources.entrySet()) {

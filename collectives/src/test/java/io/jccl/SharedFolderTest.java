@@ -15,6 +15,7 @@ import java.nio.file.FileSystems;
 import java.nio.file.Files;
 import java.nio.file.LinkOption;
 import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
 import java.nio.file.attribute.FileAttribute;
 import java.nio.file.attribute.FileTime;
 import java.nio.file.attribute.PosixFilePermissions;
@@ -44,6 +45,7 @@ class SharedFolderTest {
             PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------"));
 
     private final String job = Workers.newJobId();
+    private static @TempDir Path kept = Path.of("");
     private @TempDir Path temporary = Path.of("");
     private Path root = Path.of("");
 
@@ -86,6 +88,23 @@ class SharedFolderTest {
         }
         Path folder = root.resolve("jccl-" + job);
         assertTrue(Files.isDirectory(folder), "a killed job leaves its folder");
+        return folder;
+    }
+
+    /** The same, copied from that of one job: its files say nothing of whose they are. */
+    private Path leftBy(String job) throws IOException {
+        Path one = kept.resolve("folder");
+        if (!Files.exists(one)) {
+            Files.move(killed(job), one);
+        }
+        Path folder = root.resolve("jccl-" + job);
+        Files.copy(one, folder, StandardCopyOption.COPY_ATTRIBUTES);
+        try (var files = Files.list(one)) {
+            for (Path f : files.toList()) {
+                Path copy = folder.resolve(f.getFileName());
+                Files.copy(f, copy, StandardCopyOption.COPY_ATTRIBUTES);
+            }
+        }
         return folder;
     }
 
@@ -139,15 +158,15 @@ class SharedFolderTest {
         file(root.resolve("jccl-file"));
         Files.createSymbolicLink(root.resolve("jccl-x"), elsewhere.resolve("target"));
         // A marker, and something of the user's as well.
-        file(killed(job + "a").resolve("notes.txt"));
-        Path folders = killed(job + "b");
+        file(leftBy(job + "a").resolve("notes.txt"));
+        Path folders = leftBy(job + "b");
         file(folders.resolve("store-1/results.txt"));
         file(folders.resolve("sub/results.txt"));
         Files.createSymbolicLink(
-                killed(job + "c").resolve("heap-0-7"), elsewhere.resolve("target/results.txt"));
+                leftBy(job + "c").resolve("heap-0-7"), elsewhere.resolve("target/results.txt"));
         // Ours, but not here.
         Path moved = elsewhere.resolve("job");
-        Files.move(killed(job + "d"), moved);
+        Files.move(leftBy(job + "d"), moved);
         Files.createSymbolicLink(root.resolve("jccl-" + job + "d"), moved);
         age(temporary);
         Map<String, String> before = contents(temporary);
@@ -206,7 +225,7 @@ class SharedFolderTest {
         for (String end : List.of(".new-1", ".new-2f", ".new-3", ".old-a", ".old-b")) {
             Path path = folder.resolveSibling(folder.getFileName() + end);
             if (end.equals(".new-3") || end.equals(".old-b")) {
-                Files.move(killed(job), path);
+                Files.move(leftBy(job), path);
             } else {
                 Files.createDirectory(path, PRIVATE);
             }
@@ -241,7 +260,7 @@ class SharedFolderTest {
     /** A process that ends writes to its store until the folder is gone, its lock given up. */
     @Test
     void whatIsWrittenWhileTheFolderIsDeletedGoesToo() throws Exception {
-        Path folder = killed(job);
+        Path folder = leftBy(job);
         Path store = folder.resolve("store-1");
         Files.createDirectory(store, PRIVATE);
         Files.copy(folder.resolve("gate"), store.resolve("gate"));
@@ -271,7 +290,7 @@ class SharedFolderTest {
      */
     @Test
     void whatIsLeftOfADeletionIsRemoved() throws IOException {
-        Path folder = killed(job);
+        Path folder = leftBy(job);
         Path store = folder.resolve("store-1");
         Files.createDirectory(store, PRIVATE);
         Files.writeString(store.resolve("world%2Fleft-2"), "x");
@@ -374,7 +393,7 @@ class SharedFolderTest {
 
     @Test
     void aFolderThatOthersCanReadIsRefused() throws IOException {
-        killed(job);
+        leftBy(job);
         Path folder = root.resolve("jccl-" + job);
         Files.setPosixFilePermissions(folder, PosixFilePermissions.fromString("rwxr-x---"));
         String user = Files.getOwner(folder).getName();
@@ -383,7 +402,7 @@ class SharedFolderTest {
 
     @Test
     void aFolderOfAnotherUserIsRefused() throws IOException {
-        killed(job);
+        leftBy(job);
         Path folder = root.resolve("jccl-" + job);
         assumeTrue(
                 "root".equals(Files.getOwner(folder).getName()),
@@ -410,7 +429,7 @@ class SharedFolderTest {
 
     @Test
     void aMarkerOfAnotherVersionIsRefused() throws IOException {
-        Path gate = killed(job).resolve("gate");
+        Path gate = leftBy(job).resolve("gate");
         Files.writeString(gate, Files.readString(gate).replaceAll("[0-9]", "0"));
         refused("'gate'", "this version of JCCL");
     }
@@ -418,7 +437,7 @@ class SharedFolderTest {
     @Test
     void aLinkOrAFileInTheFoldersPlaceIsRefused() throws IOException {
         Path target = temporary.resolve("target");
-        Files.move(killed(job), target);
+        Files.move(leftBy(job), target);
         Path folder = Files.createSymbolicLink(root.resolve("jccl-" + job), target);
         refused("symbolic link");
         Files.delete(folder);

@@ -235,21 +235,16 @@ final class WorldBodies {
         List<Buffer> open = new ArrayList<>();
         List<Byte> marks = new ArrayList<>();
         MemorySegment zeros = MemorySegment.ofArray(new byte[300_000]);
+        MemorySegment marked = MemorySegment.ofArray(new byte[300_000]);
         for (int i = 0; i < 1500; i++) {
             if (open.size() > 40 || (!open.isEmpty() && random.nextInt(3) == 0)) {
                 int which = random.nextInt(open.size());
                 try (Buffer buffer = open.remove(which)) {
-                    byte mark = marks.remove(which);
                     MemorySegment memory = buffer.asSegment();
-                    for (long at = 0; at < memory.byteSize(); at++) {
-                        check(
-                                memory.get(java.lang.foreign.ValueLayout.JAVA_BYTE, at) == mark,
-                                "byte "
-                                        + at
-                                        + " of a buffer of "
-                                        + memory.byteSize()
-                                        + " was overwritten");
-                    }
+                    long size = memory.byteSize();
+                    marked.fill(marks.remove(which));
+                    long at = MemorySegment.mismatch(memory, 0, size, marked, 0, size);
+                    check(at < 0, "byte " + at + " of a buffer of " + size + " was overwritten");
                 }
             } else {
                 int large = random.nextInt(8) == 0 ? 300_000 : 3000;

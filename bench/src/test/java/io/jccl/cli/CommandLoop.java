@@ -1,5 +1,6 @@
 package io.jccl.cli;
 
+import io.jccl.testfake.TestFake;
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.EOFException;
@@ -13,25 +14,35 @@ import java.nio.charset.StandardCharsets;
 final class CommandLoop {
     private CommandLoop() {}
 
-    /** Reads the number of arguments and each of them, answers with the status and the text. */
+    /**
+     * Reads rules of what goes wrong, the number of arguments and each of them, answers with the
+     * status and the text.
+     */
     public static void main(String[] args) throws IOException {
         DataInputStream in = new DataInputStream(System.in);
         PrintStream answers = System.out;
         DataOutputStream out = new DataOutputStream(answers);
         System.setOut(System.err);
         while (true) {
-            String[] command;
+            String rules;
             try {
-                command = new String[in.readInt()];
+                rules = in.readUTF();
             } catch (EOFException e) {
                 return;
             }
+            String[] command = new String[in.readInt()];
             for (int i = 0; i < command.length; i++) {
                 command[i] = in.readUTF();
             }
             StringWriter text = new StringWriter();
             PrintWriter both = new PrintWriter(text);
+            if (!rules.isEmpty()) {
+                TestFake.inject(rules);
+            }
             int status = Main.execute(command, both, both);
+            if (!rules.isEmpty()) {
+                TestFake.reset();
+            }
             byte[] bytes = text.toString().getBytes(StandardCharsets.UTF_8);
             out.writeInt(status);
             out.writeInt(bytes.length);

@@ -3,35 +3,80 @@ package io.jccl.cli;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.testfake.FakeBuild;
+import io.jccl.testkit.Workers;
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.File;
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.lang.ProcessBuilder.Redirect;
-import java.net.URI;
-import java.net.URL;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 import org.jspecify.annotations.Nullable;
+import org.junit.jupiter.api.extension.BeforeAllCallback;
+import org.junit.jupiter.api.extension.ExtensionContext;
 
 /**
  * Commands in JVMs that find the fakes of CUDA, NCCL and cuBLAS: those with an environment, flags
- * or processes of their own in a JVM each, the others one after the other in the same.
+ * or processes of their own in a JVM each, the others one after the other in the same, which all
+ * test classes share.
  */
-public final class OnFakes {
-    private final Path libraries;
-    private final Path scratch;
-    private @Nullable Process loop;
+public final class OnFakes implements BeforeAllCallback {
+    private @Nullable Shared shared;
 
-    private OnFakes(Path libraries, Path scratch) {
-        this.libraries = libraries;
-        this.scratch = scratch;
+    /** The libraries, in a folder with a space as paths may have, and the JVM of many commands. */
+    private static final class Shared implements AutoCloseable {
+        private final Path scratch;
+        private final Path libraries;
+        private @Nullable Process loop;
+
+        Shared() {
+            try {
+                scratch = Files.createTempDirectory("jccl-on-fakes");
+                libraries = Files.createDirectory(scratch.resolve("the fakes"));
+                try (Stream<Path> files = Files.list(FakeBuild.folder())) {
+                    for (Path file : files.toList()) {
+                        Files.copy(file, libraries.resolve(file.getFileName()));
+                    }
+                }
+            } catch (IOException e) {
+                throw new UncheckedIOException(e);
+            }
+        }
+
+        /** Ends the JVM that ran several commands. */
+        @Override
+        public synchronized void close() throws IOException {
+            if (loop != null) {
+                loop.destroyForcibly().onExit().join();
+            }
+            try (Stream<Path> files = Files.walk(scratch)) {
+                for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
+                    Files.delete(file);
+                }
+            }
+        }
+    }
+
+    @Override
+    public void beforeAll(ExtensionContext context) {
+        // Closed after the last class.
+        shared =
+                context.getRoot()
+                        .getStore(ExtensionContext.Namespace.GLOBAL)
+                        .computeIfAbsent(Shared.class, type -> new Shared(), Shared.class);
+    }
+
+    private Shared shared() {
+        return Objects.requireNonNull(shared);
     }
 
     /** How a command ended, and all that it printed. */
@@ -50,22 +95,19 @@ public final class OnFakes {
         }
     }
 
-    /** Puts the fakes into a folder with a space, as paths may have. */
-    public static OnFakes build(Path folder) throws IOException {
-        Path libraries = Files.createDirectory(folder.resolve("the fakes"));
-        try (Stream<Path> files = Files.list(FakeBuild.folder())) {
-            for (Path file : files.toList()) {
-                Files.copy(file, libraries.resolve(file.getFileName()));
-            }
-        }
-        return new OnFakes(libraries, folder);
-    }
-
     public Result jccl(Map<String, String> environment, String... arguments)
             throws IOException, InterruptedException {
         return environment.isEmpty() && !arguments[0].equals("run")
-                ? inTheLoop(arguments)
+                ? inTheLoop("", arguments)
                 : jccl(List.of(), environment, arguments);
+    }
+
+    /**
+     * With rules of what goes wrong, as {@code JCCL_FAKE_INJECT} has them, of which a JVM recovers:
+     * it runs other commands afterwards.
+     */
+    public Result injected(String rules, String... arguments) throws IOException {
+        return inTheLoop(rules, arguments);
     }
 
     /** With more flags for the JVM, which may name other libraries. */
@@ -86,9 +128,9 @@ public final class OnFakes {
                         "-XX:TieredStopAtLevel=1",
                         "--illegal-native-access=deny",
                         "--enable-native-access=io.jccl.bindings",
-                        "-Djccl.nccl=" + libraries.resolve("libnccl.so.2"),
-                        "-Djccl.cudart=" + libraries.resolve("libcudart.so.13"),
-                        "-Djccl.cublas=" + libraries.resolve("libcublas.so.13")));
+                        "-Djccl.nccl=" + shared().libraries.resolve("libnccl.so.2"),
+                        "-Djccl.cudart=" + shared().libraries.resolve("libcudart.so.13"),
+                        "-Djccl.cublas=" + shared().libraries.resolve("libcublas.so.13")));
         command.addAll(flags);
         command.addAll(
                 List.of(
@@ -101,37 +143,32 @@ public final class OnFakes {
         return builder;
     }
 
-    private synchronized Result inTheLoop(String... arguments) throws IOException {
-        Process p = loop;
-        if (p == null) {
-            URL here = CommandLoop.class.getResource("/io/jccl/cli/CommandLoop.class");
-            Path tests = Path.of(URI.create("" + here)).resolve("../../../..").normalize();
-            List<String> patch = List.of("--patch-module", "io.jccl.bench=" + tests);
-            p = jvm(CommandLoop.class, patch).redirectError(Redirect.INHERIT).start();
-            loop = p;
-        }
-        DataOutputStream to = new DataOutputStream(p.getOutputStream());
-        to.writeInt(arguments.length);
-        for (String argument : arguments) {
-            to.writeUTF(argument);
-        }
-        to.flush();
-        DataInputStream from = new DataInputStream(p.getInputStream());
-        int status = from.readInt();
-        return new Result(
-                status, new String(from.readNBytes(from.readInt()), StandardCharsets.UTF_8));
-    }
-
-    /** Ends the JVM that ran several commands. */
-    public synchronized void close() throws InterruptedException {
-        if (loop != null) {
-            loop.destroyForcibly().waitFor();
-            loop = null;
+    private Result inTheLoop(String rules, String... arguments) throws IOException {
+        Shared all = shared();
+        synchronized (all) {
+            Process p = all.loop;
+            if (p == null) {
+                String tests = Workers.rootOf(CommandLoop.class);
+                List<String> patch = List.of("--patch-module", "io.jccl.bench=" + tests);
+                p = jvm(CommandLoop.class, patch).redirectError(Redirect.INHERIT).start();
+                all.loop = p;
+            }
+            DataOutputStream to = new DataOutputStream(p.getOutputStream());
+            to.writeUTF(rules);
+            to.writeInt(arguments.length);
+            for (String argument : arguments) {
+                to.writeUTF(argument);
+            }
+            to.flush();
+            DataInputStream from = new DataInputStream(p.getInputStream());
+            int status = from.readInt();
+            return new Result(
+                    status, new String(from.readNBytes(from.readInt()), StandardCharsets.UTF_8));
         }
     }
 
     private Result result(ProcessBuilder builder) throws IOException, InterruptedException {
-        File log = Files.createTempFile(scratch, "log", ".txt").toFile();
+        File log = Files.createTempFile(shared().scratch, "log", ".txt").toFile();
         Process p = builder.redirectErrorStream(true).redirectOutput(log).start();
         if (!p.waitFor(120, TimeUnit.SECONDS)) {
             p.destroyForcibly().waitFor();

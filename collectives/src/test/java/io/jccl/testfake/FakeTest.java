@@ -112,7 +112,7 @@ class FakeTest {
 
     @Test
     void anOldLibraryLacksNewFunctions() throws IOException {
-        Path old = FakeBuild.folder("-DJCCL_FAKE_MAX_VERSION=22105").resolve("libnccl.so.2");
+        Path old = FakeBuild.old().resolve("libnccl.so.2");
         String bytes = Files.readString(old, StandardCharsets.ISO_8859_1);
         assertTrue(bytes.contains("\0ncclCommSplit\0"));
         assertFalse(bytes.contains("\0ncclAlltoAll\0"));

@@ -92,6 +92,11 @@ public final class FakeBuild {
         return home(flags).resolve("lib");
     }
 
+    /** The folder of fakes of NCCL 2.21.5; little of them runs, so they are compiled quickly. */
+    public static Path old() {
+        return folder("-DJCCL_FAKE_MAX_VERSION=22105", "-O0");
+    }
+
     /**
      * JVM flags by which JCCL's discovery finds the fakes before anything else.
      *

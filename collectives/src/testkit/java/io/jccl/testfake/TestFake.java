@@ -36,11 +36,6 @@ public final class TestFake {
         return FakeBuild.jvmFlags();
     }
 
-    /** The folder of fakes built with more compiler flags, such as those of an old version. */
-    public static Path build(List<String> more) {
-        return FakeBuild.folder(more.toArray(String[]::new));
-    }
-
     /** Adds rules of what goes wrong: {@code function[@rank]:which:action}, see src/test/c. */
     public static void inject(String rules) {
         if (command("inject:" + rules) < 1) {

@@ -97,6 +97,7 @@ class FlightCommandTest {
                             Path.of(System.getProperty("java.home"), "bin", "java").toString(),
                             "-Xmx256m",
                             "-XX:+UseSerialGC",
+                            "-XX:TieredStopAtLevel=1",
                             "--enable-native-access=ALL-UNNAMED",
                             "-XX:StartFlightRecording:settings=none,"
                                     + "+io.jccl.Collective#enabled=true,filename="

@@ -33,9 +33,9 @@ class ElasticTest {
 
     @TempDir private Path folder;
 
-    @TempDir private Path classes;
+    @TempDir private static Path classes;
 
-    private List<String> program = List.of();
+    private static List<String> program = List.of();
 
     /** Hears each line as it is printed. */
     private static final class Lines extends StringWriter {
@@ -55,7 +55,7 @@ class ElasticTest {
     private final Lines err = new Lines();
 
     /** Flags of the ranks' JVMs, and what the trainer computes on. */
-    private List<String> flags = List.of();
+    private List<String> flags = RunCommandTest.SHORT_LIVED;
 
     private String device = "host";
 
@@ -150,7 +150,8 @@ class ElasticTest {
     @CsvSource("error, 0")
     void threeOfFourGoOnOverNccl(String death, int victim) throws Exception {
         device = "cuda";
-        flags = new ArrayList<>(FakeBuild.jvmFlags());
+        flags = new ArrayList<>(flags);
+        flags.addAll(FakeBuild.jvmFlags());
         flags.add("--enable-native-access=io.jccl.bindings");
         threeOfFourGoOnAndEndAsThreeWouldFromThere(victim, "-x", "JCCL_FAKE_DEATH=" + death);
     }

@@ -37,6 +37,9 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 @Timeout(value = 180, unit = TimeUnit.SECONDS, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
 public class RunCommandTest {
+    /** Flags of JVMs that compute little. */
+    static final List<String> SHORT_LIVED = List.of("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC");
+
     private final StringWriter out = new StringWriter();
     private final StringWriter err = new StringWriter();
 
@@ -56,6 +59,7 @@ public class RunCommandTest {
         String java = Path.of(System.getProperty("java.home"), "bin", "java").toString();
         List<String> command =
                 new ArrayList<>(List.of(java, "--add-modules", "jdk.incubator.vector"));
+        command.addAll(SHORT_LIVED);
         String modules = System.getProperty("jdk.module.path", "");
         command.addAll(
                 modules.isEmpty()
@@ -232,7 +236,7 @@ public class RunCommandTest {
 
     private static List<String> compiled(Path folder, String name, String source)
             throws IOException {
-        List<String> arguments = new ArrayList<>(List.of("-XX:TieredStopAtLevel=1"));
+        List<String> arguments = new ArrayList<>(SHORT_LIVED);
         Path file = folder.resolve(name + ".java");
         arguments.addAll(compiled(folder, Files.writeString(file, source)));
         return arguments;

@@ -13,14 +13,11 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
-import java.util.Objects;
 import java.util.concurrent.TimeUnit;
-import org.jspecify.annotations.Nullable;
-import org.junit.jupiter.api.AfterAll;
-import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.extension.RegisterExtension;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
@@ -31,31 +28,18 @@ import org.junit.jupiter.params.provider.CsvSource;
  */
 @Timeout(value = 180, unit = TimeUnit.SECONDS)
 class NcclCommandTest {
-    @TempDir private static Path folder = Path.of("");
-
-    private static @Nullable OnFakes fakes;
+    @RegisterExtension static final OnFakes FAKES = new OnFakes();
 
     @TempDir Path output = Path.of("");
 
-    @BeforeAll
-    static void buildDoubles() throws Exception {
-        fakes = OnFakes.build(folder);
-    }
-
-    @AfterAll
-    static void endTheLoop() throws InterruptedException {
-        if (fakes != null) {
-            fakes.close();
-        }
-    }
-
-    private static OnFakes fakes() {
-        return Objects.requireNonNull(fakes);
-    }
-
     private static Result jccl(Map<String, String> environment, String... arguments)
             throws IOException, InterruptedException {
-        return fakes().jccl(environment, arguments);
+        return FAKES.jccl(environment, arguments);
+    }
+
+    /** After which others run in the same JVM. */
+    private static Result injected(String rule, String line) throws IOException {
+        return FAKES.injected(rule, line.split(" "));
     }
 
     private static Result jccl(String line) throws IOException, InterruptedException {
@@ -151,8 +135,7 @@ class NcclCommandTest {
         "ncclAllReduce@1:*:corrupt, allReduce"
     })
     void wrongNumbersOfTheRanksAreSaid(String rule, String message) throws Exception {
-        Map<String, String> wrong = Map.of("JCCL_FAKE_INJECT", rule);
-        Result r = jccl(wrong, "broadcast", "--engine", "nccl", "-g", "2", "-b", "64", "-e", "64");
+        Result r = injected(rule, "broadcast --engine nccl -g 2 -b 64 -e 64");
         assertEquals(1, r.status(), r::toString);
         r.has(message, "engine nccl moves wrong data", "jccl selftest");
         assertTrue(!r.text().contains("NumberFormat") && !r.text().contains("For input"));
@@ -189,7 +172,7 @@ class NcclCommandTest {
 
         // NCCL reads what enforces it once a process.
         String[] enforce = (common + " --steer enforce").split(" ");
-        Result enforced = fakes().jccl(List.of(), Map.of(), enforce);
+        Result enforced = FAKES.jccl(List.of(), Map.of(), enforce);
         assertEquals(0, enforced.status(), enforced::toString);
         enforced.has("# NCCL ENFORCE: NCCL_ALGO=allreduce:");
     }
@@ -268,8 +251,7 @@ class NcclCommandTest {
 
     @Test
     void bandwidthSaysWhatWentWrongAndGoesOn() throws Exception {
-        Map<String, String> error = Map.of("JCCL_FAKE_INJECT", "cudaHostAlloc:1:error=2");
-        Result r = jccl(error, "bandwidth", "-b", "64K", "-i", "1", "-t", "0,1");
+        Result r = injected("cudaHostAlloc:1:error=2", "bandwidth -b 64K -i 1 -t 0,1");
         assertEquals(1, r.status(), r::toString);
         r.has("ERROR: no pinned host memory for 65536 bytes", "SUM device_to_host_memcpy_ce");
     }
@@ -328,8 +310,8 @@ class NcclCommandTest {
     @ParameterizedTest
     @CsvSource({"ncclAllReduce, allReduce"})
     void selfTestFailsWithAWrongResult(String function, String operation) throws Exception {
-        Map<String, String> wrong = Map.of("JCCL_FAKE_INJECT", function + "@0:*:corrupt");
-        Result r = jccl(wrong, "selftest", "--engine", "nccl", "-g", "2", "--thin", "20");
+        String rule = function + "@0:*:corrupt";
+        Result r = injected(rule, "selftest --engine nccl -g 2 --thin 20");
         assertEquals(1, r.status(), r::toString);
         r.has("# FAILED " + operation, "on rank 0: ", " 0 not run: FAILED");
         int failed = 0;
@@ -358,8 +340,8 @@ class NcclCommandTest {
 
     @Test
     void selfTestFailsWithAnError() throws Exception {
-        Map<String, String> error = Map.of("JCCL_FAKE_INJECT", "ncclAllReduce:5:error=1");
-        Result r = jccl(error, "selftest", "--engine", "nccl", "-g", "2", "--thin", "20");
+        String rule = "ncclAllReduce:5:error=1";
+        Result r = injected(rule, "selftest --engine nccl -g 2 --thin 20");
         assertEquals(1, r.status(), r::toString);
         r.has("FAILED", "ncclUnhandledCudaError");
     }
@@ -415,17 +397,11 @@ class NcclCommandTest {
     /** A case that fails is an error of its own; the others run. */
     @Test
     void bandwidthWithACopyThatFails() throws Exception {
-        Map<String, String> error = Map.of("JCCL_FAKE_INJECT", "cudaMemcpyAsync:3:error=1");
         Result r =
-                jccl(
-                        error,
-                        "bandwidth",
-                        "--engine",
-                        "cuda",
-                        "-b",
-                        "64K",
-                        "-t",
-                        "host_to_device_memcpy_ce,device_to_host_memcpy_ce");
+                injected(
+                        "cudaMemcpyAsync:3:error=1",
+                        "bandwidth --engine cuda -b 64K -t"
+                                + " host_to_device_memcpy_ce,device_to_host_memcpy_ce");
         assertEquals(1, r.status(), r::toString);
         r.has("ERROR: ", "cudaMemcpyAsync", "SUM device_to_host_memcpy_ce ");
     }
@@ -490,12 +466,10 @@ class NcclCommandTest {
     @ParameterizedTest
     @CsvSource({"cudaMemcpyAsync, cudaMemcpyAsync", "cudaLaunchKernelExC, spin"})
     void anErrorOfTheRuntimeEndsTheOffloadRun(String call, String message) throws Exception {
-        Map<String, String> error = Map.of("JCCL_FAKE_INJECT", call + ":20:error=1");
         Result r =
-                jccl(
-                        error,
-                        "offload --device cuda --layers 5 --layer-bytes 64K --compute-us 50"
-                                .split(" "));
+                injected(
+                        call + ":20:error=1",
+                        "offload --device cuda --layers 5 --layer-bytes 64K --compute-us 50");
         assertEquals(1, r.status(), r::toString);
         r.has(message);
         assertTrue(!r.text().contains("\tat "), r::toString);

@@ -12,16 +12,13 @@ import io.jccl.cli.OnFakes.Result;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
-import java.util.Objects;
 import java.util.Set;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
-import org.jspecify.annotations.Nullable;
-import org.junit.jupiter.api.AfterAll;
-import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.extension.RegisterExtension;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
@@ -31,31 +28,16 @@ import org.junit.jupiter.params.provider.CsvSource;
 class ProbeCudaTest {
     private static final String TINY = " --sizes 16,40 --hidden 16 --max-bytes 64K --time-budget 4";
 
-    @TempDir private static Path folder = Path.of("");
-
-    private static @Nullable OnFakes fakes;
+    @RegisterExtension static final OnFakes FAKES = new OnFakes();
 
     @TempDir Path output = Path.of("");
 
-    @BeforeAll
-    static void buildDoubles() throws Exception {
-        fakes = OnFakes.build(folder);
-    }
-
-    @AfterAll
-    static void endLoop() throws InterruptedException {
-        if (fakes != null) {
-            fakes.close();
-        }
-    }
-
-    private static OnFakes fakes() {
-        return Objects.requireNonNull(fakes);
-    }
-
     private static Result probe(Map<String, String> environment, String line) throws Exception {
-        return Objects.requireNonNull(fakes)
-                .jccl(environment, ("probe --device " + line).split(" "));
+        return FAKES.jccl(environment, ("probe --device " + line).split(" "));
+    }
+
+    private static Result injected(String rule, String line) throws Exception {
+        return FAKES.injected(rule, ("probe --device " + line).split(" "));
     }
 
     private static Set<Status> statuses(List<Outcome> outcomes) {
@@ -142,9 +124,10 @@ class ProbeCudaTest {
     @ParameterizedTest
     @CsvSource("tf32")
     void aWrongProductIsFound(String type) throws Exception {
-        Map<String, String> rule = Map.of("JCCL_FAKE_INJECT", "cublasGemmEx@0:*:corrupt");
         Result r =
-                probe(rule, "cuda --only matmul --types " + type + " --sizes 40 --time-budget 1");
+                injected(
+                        "cublasGemmEx@0:*:corrupt",
+                        "cuda --only matmul --types " + type + " --sizes 40 --time-budget 1");
         assertEquals(1, r.status(), r::toString);
         r.has("# WRONG OR FAILED: matmul " + type + " 40: wrong: row 20 of the product");
     }
@@ -158,8 +141,8 @@ class ProbeCudaTest {
 
     @Test
     void aWrongProductOfALayerIsFound() throws Exception {
-        Map<String, String> rule = Map.of("JCCL_FAKE_INJECT", "cublasGemmEx@0:*:corrupt");
-        Result r = probe(rule, "cuda --only layer --hidden 16 --time-budget 1");
+        String rule = "cublasGemmEx@0:*:corrupt";
+        Result r = injected(rule, "cuda --only layer --hidden 16 --time-budget 1");
         assertEquals(1, r.status(), r::toString);
         r.has("# WRONG OR FAILED: products 16 forward: wrong: a product of ones is 17");
     }
@@ -168,10 +151,10 @@ class ProbeCudaTest {
     @Test
     void errorsStandInTheirRows() throws Exception {
         String line = "cuda --only matmul --types tf32,float64 --sizes 16 --time-budget 1";
-        Result lacking = probe(Map.of("JCCL_FAKE_INJECT", "cublasGemmEx@0:1:error=15"), line);
+        Result lacking = injected("cublasGemmEx@0:1:error=15", line);
         assertEquals(0, lacking.status(), lacking::toString);
         lacking.has("lacking: cublasGemmEx failed: CUBLAS_STATUS_NOT_SUPPORTED");
-        Result failed = probe(Map.of("JCCL_FAKE_INJECT", "cublasGemmEx@0:1:error=13"), line);
+        Result failed = injected("cublasGemmEx@0:1:error=13", line);
         assertEquals(1, failed.status(), failed::toString);
         failed.has("matmul tf32 16: failed: cublasGemmEx failed: CUBLAS_STATUS_EXECUTION_FAILED");
         assertTrue(failed.text().lines().anyMatch(l -> l.matches(" +float64 +16 +[0-9.]+ .*")));
@@ -185,7 +168,7 @@ class ProbeCudaTest {
                 "probe --device cuda --only matmul,layer,copy --sizes 16 --hidden 16"
                         + " --max-bytes 64K --time-budget 2 -J "
                         + json;
-        Result r = fakes().jccl(List.of("-Djccl.cublas=" + nowhere), Map.of(), line.split(" "));
+        Result r = FAKES.jccl(List.of("-Djccl.cublas=" + nowhere), Map.of(), line.split(" "));
         assertEquals(0, r.status(), r::toString);
         ProbeResult found = ProbeJson.read(json);
         for (Outcome o :

@@ -13,15 +13,13 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
-import java.util.Objects;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 import org.jspecify.annotations.Nullable;
-import org.junit.jupiter.api.AfterAll;
-import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.extension.RegisterExtension;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
@@ -47,27 +45,14 @@ class TrainCudaTest {
     /** As in docs/train.md, for bfloat16 gradients or parameters. */
     private static final double NARROW = 1e-2;
 
-    @TempDir private static Path folder = Path.of("");
+    @RegisterExtension static final OnFakes FAKES = new OnFakes();
 
-    private static @Nullable OnFakes fakes;
     private static @Nullable List<Double> onCpu;
 
     @TempDir Path output = Path.of("");
 
-    @BeforeAll
-    static void buildFakes() throws Exception {
-        fakes = OnFakes.build(folder);
-    }
-
-    @AfterAll
-    static void endLoop() throws InterruptedException {
-        if (fakes != null) {
-            fakes.close();
-        }
-    }
-
     private static Result jccl(Map<String, String> environment, String line) throws Exception {
-        return Objects.requireNonNull(fakes).jccl(environment, line.split(" +"));
+        return FAKES.jccl(environment, line.split(" +"));
     }
 
     private List<Double> losses(String more) throws Exception {
@@ -202,13 +187,12 @@ class TrainCudaTest {
     void comparesWithTheCpu() throws Exception {
         Path json = output.resolve("compare.json");
         Result r =
-                Objects.requireNonNull(fakes)
-                        .jccl(
-                                Map.of(),
-                                Stream.concat(
-                                                Stream.of((MODEL + "2 --device cuda").split(" +")),
-                                                Stream.of("--compare", "single", "-J", "" + json))
-                                        .toArray(String[]::new));
+                FAKES.jccl(
+                        Map.of(),
+                        Stream.concat(
+                                        Stream.of((MODEL + "2 --device cuda").split(" +")),
+                                        Stream.of("--compare", "single", "-J", "" + json))
+                                .toArray(String[]::new));
         assertEquals(0, r.status(), r::toString);
         JsonNode runs = new ObjectMapper().readTree(json.toFile()).at("/jccl_train/runs");
         assertEquals(2, runs.size(), r::toString);
@@ -256,7 +240,10 @@ class TrainCudaTest {
     void faultsAreNamed(String variable, String value, String model, String message)
             throws Exception {
         String line = "train --device cuda --layers 2 --heads 4 --steps 2 " + model;
-        Result r = jccl(Map.of(variable, value), line);
+        Result r =
+                variable.equals("JCCL_FAKE_INJECT")
+                        ? FAKES.injected(value, line.split(" +"))
+                        : jccl(Map.of(variable, value), line);
         assertEquals(1, r.status(), r::toString);
         r.has(message);
         assertFalse(r.text().contains("\tat "), r::toString);

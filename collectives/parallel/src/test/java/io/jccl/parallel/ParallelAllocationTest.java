@@ -20,8 +20,8 @@ import org.junit.jupiter.params.provider.MethodSource;
 /** No step allocates on the Java heap, on any thread, once it has run for a while. */
 @Timeout(value = 3, unit = TimeUnit.MINUTES)
 class ParallelAllocationTest {
-    private static final int STEPS = 1000;
-    private static final int ROUNDS = 20;
+    private static final int STEPS = 250;
+    private static final int ROUNDS = 80;
     private static final ThreadMXBean THREADS = (ThreadMXBean) ManagementFactory.getThreadMXBean();
 
     /** One object of 16 bytes in a step, on one of the threads, would fail. */

@@ -321,8 +321,8 @@ final class PipelineRanks {
                 Pipeline pipeline = Pipeline.create(comm, new Bare(chain), options)) {
             // On a busy machine the compilers come late; ranks agree on when to stop.
             Buffer most = chain.errors[0].buffer();
-            for (int part = 0; part < 10 && (part == 0 || most.get(0) > 0); part++) {
-                for (int round = 0; round < 60; round++) {
+            for (int part = 0; part < 150 && (part == 0 || most.get(0) > 0); part++) {
+                for (int round = 0; round < 4; round++) {
                     long before = THREADS.getCurrentThreadAllocatedBytes();
                     for (int i = 0; i < 50; i++) {
                         pipeline.run();
