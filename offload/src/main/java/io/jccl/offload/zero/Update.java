@@ -164,7 +164,7 @@ final class Update {
             if (device != null && !config.keeps()) {
                 throw unlessUntouched(device, e, voted);
             }
-            if ((voted && written || torn) && !config.canRestore()) {
+            if (((voted && written) || torn) && !config.canRestore()) {
                 throw mixture("the CPU", e);
             }
             if (voted || config.canRestore()) {
