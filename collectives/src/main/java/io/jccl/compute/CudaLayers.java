@@ -120,8 +120,8 @@ final class CudaLayers extends CheckedLayers {
     }
 
     /**
-     * The kernels for a shape and its buffers: those for tensor cores load 16 bytes at a time, which
-     * a slice may not be aligned for.
+     * The kernels for a shape and its buffers: those for tensor cores load 16 bytes at a time,
+     * which a slice may not be aligned for.
      */
     private Attention attention(AttentionShape shape, Buffer qkv, Buffer out, Buffer gradient) {
         int type = qkv.dataType().ordinal();
