@@ -402,21 +402,12 @@ final class Gradients {
         }
     }
 
-    /**
-     * The norm of the sum of all gradients; the same bits on all ranks and at all stages.
-     *
-     * @param step the number of the step, for errors
-     */
+    /** The norm of the sum of all gradients; the same bits on all ranks and at all stages. */
     double norm(long step) {
         return Math.sqrt(squares(step, false));
     }
 
-    /**
-     * The sum of squares over all ranks.
-     *
-     * @param step the number of the step, for errors
-     * @param counted whether only of those that count in the norm of the whole model
-     */
+    /** The sum of squares over all ranks, or of those that count in the whole model's norm. */
     double squares(long step, boolean counted) {
         RuntimeException local = failure;
         double sum = 0;
@@ -440,12 +431,7 @@ final class Gradients {
         return local == null ? Ranks.FINE : Ranks.FAILED;
     }
 
-    /**
-     * Throws if a rank's vote was not fine.
-     *
-     * @param local this rank's error
-     * @param step the number of the step, for errors
-     */
+    /** Throws if a rank's vote was not fine, given this rank's error. */
     void agree(@Nullable RuntimeException local, long step) {
         double worst = ranks.worst();
         if (worst == Ranks.GRADIENTS_LOST) {
