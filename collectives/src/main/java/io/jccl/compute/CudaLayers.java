@@ -55,7 +55,7 @@ final class CudaLayers extends CheckedLayers {
     private record Attention(
             CudaKernel forward, CudaKernel queries, CudaKernel keys, int rowsOfBlock) {
         long units(AttentionShape shape, int heads) {
-            long tiles = (shape.context() + rowsOfBlock - 1) / rowsOfBlock;
+            long tiles = (shape.context() + rowsOfBlock - 1L) / rowsOfBlock;
             return shape.sequences() * tiles * heads;
         }
     }
