@@ -208,10 +208,13 @@ class NcclLifecycleTest {
                             ranks.subList(1, 3),
                             c -> {
                                 NcclCommunicator n = NcclRanks.nccl(c);
-                                c.barrier(c.device().defaultStream());
+                                // The watchdog may have seen the abort before the barrier.
                                 Messages.of(
                                         RankFailedException.class,
-                                        () -> c.device().defaultStream().synchronize());
+                                        () -> {
+                                            c.barrier(c.device().defaultStream());
+                                            c.device().defaultStream().synchronize();
+                                        });
                                 String message =
                                         Messages.of(
                                                 RankFailedException.class,
