@@ -40,12 +40,12 @@ class BatchTimerTest {
                 new int[] {500, 500, 500, 500, 500, 500, 500, 500, 500},
                 BatchTimer.lengths(t, 8, 2));
         for (double micros : new double[] {0, 1e-9, 0.3, 46, 1e6}) {
-            int[] lengths = BatchTimer.lengths(t, 65535, micros);
+            int[] lengths = BatchTimer.lengths(t, (8 << 20) - 1, micros);
             assertEquals(9, lengths.length);
             assertEquals(true, lengths[0] >= 4 && lengths[0] <= 4000);
         }
-        // From 64 KiB on there are as many as nccl-tests has.
-        assertArrayEquals(new int[] {4, 4, 4, 4, 4}, BatchTimer.lengths(t, 65536, 2));
+        // From 8 MiB on there are as many as nccl-tests has.
+        assertArrayEquals(new int[] {4, 4, 4, 4, 4}, BatchTimer.lengths(t, 8 << 20, 2));
     }
 
     @ParameterizedTest

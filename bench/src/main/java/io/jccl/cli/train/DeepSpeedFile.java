@@ -37,6 +37,8 @@ final class DeepSpeedFile {
     private static final String ZERO = "zero_optimization.";
     private static final String STATE = ZERO + "offload_optimizer.device";
     private static final String PARAMETERS = ZERO + "offload_param.device";
+    private static final String DECAY = "optimizer.params.weight_decay";
+    private static final String CLIP = "gradient_clipping";
 
     /** What a value is made of, and what was expected instead. */
     private record Kind(String expected, Function<JsonNode, @Nullable Object> value) {}
@@ -85,8 +87,6 @@ final class DeepSpeedFile {
                     "1.0E-8",
                     "fp16.enabled",
                     "false",
-                    "gradient_clipping",
-                    "0.0",
                     ZERO + "zero_quantized_weights",
                     "false",
                     ZERO + "zero_quantized_gradients",
@@ -212,13 +212,12 @@ final class DeepSpeedFile {
             } else if (fixed != null) {
                 requireFixed(key, value, fixed);
             } else if (!WITHOUT_EFFECT.contains(key)
-                    && !Set.of(MICRO, STATE, PARAMETERS, "optimizer.params.weight_decay")
-                            .contains(key)
+                    && !Set.of(MICRO, STATE, PARAMETERS, DECAY, CLIP).contains(key)
                     && SECTIONS_WITHOUT_EFFECT.stream().noneMatch(key::startsWith)) {
                 unknown.add(key);
             }
         });
-        weightDecay();
+        clippingAndDecay();
         tiers();
     }
 
@@ -236,11 +235,32 @@ final class DeepSpeedFile {
         }
     }
 
-    private void weightDecay() {
-        JsonNode decay = leaves.get("optimizer.params.weight_decay");
-        if (decay != null) {
-            boolean decoupled = flags.get("--optimizer") == RecipeOptions.Rule.adamw;
-            requireFixed("optimizer.params.weight_decay", decay, decoupled ? "0.01" : "0.0");
+    /** The number of a key, 0 without it. */
+    private double number(String key) {
+        JsonNode value = leaves.get(key);
+        if (value == null) {
+            return 0;
+        }
+        if (!value.isNumber() || value.doubleValue() < 0) {
+            throw refused(key, value, "expected a number, 0 or above");
+        }
+        return value.doubleValue();
+    }
+
+    /** No clipping is written as 0; only AdamW's decay is what the trainer's flag does. */
+    private void clippingAndDecay() {
+        double clip = number(CLIP);
+        if (clip > 0) {
+            flags.put("--clip", clip);
+        }
+        JsonNode node = leaves.get(DECAY);
+        double decay = number(DECAY);
+        if (flags.get("--optimizer") == RecipeOptions.Rule.adamw) {
+            if (node != null) {
+                flags.put("--weight-decay", decay);
+            }
+        } else if (node != null && decay > 0) {
+            throw refused(DECAY, node, "expected 0 unless optimizer.type is AdamW");
         }
     }
 

@@ -110,7 +110,7 @@ class PerfFlagsTest {
 
     @Test
     void jsonHasMeanMedianAndSpreadOfEachRow() throws IOException {
-        passes("all_gather -b 64 -e 64K -f 1024 -g 2 -w 0 --json");
+        passes("all_gather -b 64 -e 8M -f 131072 -g 2 -w 0 --json");
         JsonNode root = json();
         assertTrue(root.get("config").get("iterations_automatic").asBoolean());
         assertEquals(0, root.get("warm_up").get("operations").asInt());

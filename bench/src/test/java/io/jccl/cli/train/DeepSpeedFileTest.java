@@ -30,9 +30,9 @@ class DeepSpeedFileTest {
               "steps_per_print": 10,
               "optimizer": {
                 "type": "AdamW",
-                "params": {"lr": 0.002, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01}
+                "params": {"lr": 0.002, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.05}
               },
-              "gradient_clipping": 0.0,
+              "gradient_clipping": 0.25,
               "fp16": {"enabled": false, "loss_scale": 0},
               "bf16": {"enabled": true},
               "zero_optimization": {
@@ -77,16 +77,18 @@ class DeepSpeedFileTest {
                         "--accumulate 2",
                         "--batch 8",
                         "--bf16",
+                        "--clip 0.25",
                         "--dp 2",
                         "--lr 0.002",
                         "--offload host",
                         "--optimizer adamw",
+                        "--weight-decay 0.05",
                         "--zero 2")) {
             assertTrue(said.contains(" " + flag), said);
         }
         String flags =
                 "--dp 2 --batch 8 --accumulate 2 --bf16 --lr 0.002 --offload host"
-                        + " --optimizer adamw --zero 2 --json "
+                        + " --optimizer adamw --weight-decay 0.05 --clip 0.25 --zero 2 --json "
                         + b;
         assertEquals(0, train("{}", flags.split(" ")), err::toString);
         assertEquals(2, run(a).get("losses").size());
@@ -118,10 +120,10 @@ class DeepSpeedFileTest {
             quoteCharacter = '\0',
             value = {
                 "{\"fp16\": {\"enabled\": true}} | fp16.enabled is true, but jccl train has false",
-                "{\"gradient_clipping\": 1.0} | gradient_clipping is 1.0, but jccl train has 0.0",
+                "{\"gradient_clipping\": -1} | gradient_clipping is -1, expected a number, 0 or above",
                 "{\"optimizer\": {\"type\": \"OneBitAdam\"}} | optimizer.type is \"OneBitAdam\", expected Adam,",
                 "{\"optimizer\": {\"params\": {\"betas\": [0.8, 0.9]}}} | betas is [0.8,0.9], but jccl train has",
-                "{\"optimizer\": {\"params\": {\"weight_decay\": 0.1}}} | weight_decay is 0.1, but jccl train has 0.0",
+                "{\"optimizer\": {\"params\": {\"weight_decay\": 0.1}}} | weight_decay is 0.1, expected 0 unless optimizer.type is AdamW",
                 "{\"zero_optimization\": {\"stage\": \"two\"}} | zero_optimization.stage is \"two\", expected a whole number",
                 "{\"zero_optimization\": {\"stage\": 4}} | --zero is 4, expected 0 to 3",
                 "{\"zero_optimization\": {\"offload_param\": {\"device\": \"nvme\"}}} | offload_param.device is \"nvme\", expected none or cpu",
