@@ -1,46 +1,61 @@
 package io.jccl.train;
 
-import static java.lang.foreign.ValueLayout.JAVA_FLOAT;
 import static java.lang.foreign.ValueLayout.JAVA_INT;
 
 import io.jccl.device.DataType;
-import io.jccl.kernel.FloatRows;
+import io.jccl.kernel.Kernel;
 import io.jccl.kernel.LayerLoops;
+import io.jccl.kernel.RowKernel;
 import java.lang.foreign.MemorySegment;
 
 /**
- * Activation functions of a model, forward and backward, on float32 rows in the caller's memory:
- * RMSNorm (arXiv 1910.07467, without gain), squared ReLU (arXiv 2109.08668), and softmax cross
- * entropy.
+ * Functions of a model, forward and backward, on ranges of float32 rows in the caller's memory:
+ * RMSNorm (arXiv 1910.07467, without gain), squared ReLU (arXiv 2109.08668), softmax cross entropy,
+ * sums, and rows of tables.
+ *
+ * <p>A range's result does not depend on what other ranges there are, so threads may share rows or
+ * elements.
+ *
+ * <p><b>Threads:</b> any; each has scratch memory of its own, which is kept.
  */
 public final class Functions {
     /** What is added to the mean square of a row. */
     static final float EPSILON = 1e-6f;
 
-    /** Elements at a time where there are no rows. */
+    /** Elements that are copied to scratch memory at a time: 16 KiB. */
     private static final int PIECE = 1 << 12;
 
-    /** Three rows of each thread, so that a step allocates nothing. */
-    private static final ThreadLocal<float[][]> ROWS =
-            ThreadLocal.withInitial(() -> new float[3][0]);
+    /** Elements that a kernel takes at a time where nothing is copied. */
+    private static final int MOST = 1 << 28;
+
+    private static final RowKernel K = RowKernel.BEST;
+
+    /** Three pieces of each thread, so that a step allocates nothing. */
+    private static final ThreadLocal<float[][]> PIECES =
+            ThreadLocal.withInitial(() -> new float[3][PIECE]);
 
     private Functions() {}
 
     /**
-     * Divides each row by its root mean square.
+     * Divides rows by their root mean square.
      *
-     * @param x rows x width
+     * @param x rows of the width
      * @param normed destination of the same size
-     * @param rows number of rows
+     * @param begin the first row
+     * @param end the row after the last
      * @param width elements of a row
      */
-    public static void norm(MemorySegment x, MemorySegment normed, int rows, int width) {
-        float[] row = row(0, width);
-        for (int r = 0; r < rows; r++) {
-            long from = (long) r * width;
-            load(x, from, row, width);
-            LayerLoops.norm(row, width, 0, LayerLoops.inverse(row, width, 0, EPSILON), row);
-            store(row, normed, from, width);
+    public static void norm(MemorySegment x, MemorySegment normed, long begin, long end, int width) {
+        int most = Math.max(1, PIECE / width);
+        float[] piece = piece(0, width);
+        for (long r = begin; r < end; r += most) {
+            int count = (int) Math.min(most, end - r) * width;
+            load(x, r * width, piece, count);
+            for (int at = 0; at < count; at += width) {
+                float by = LayerLoops.inverse(piece, at, width, 0, EPSILON);
+                LayerLoops.norm(piece, at, width, 0, by, piece, at);
+            }
+            store(piece, normed, r * width, count);
         }
     }
 
@@ -50,26 +65,31 @@ public final class Functions {
      * @param x input of the norm
      * @param normedGradient gradient of its output
      * @param gradient gradient to add to
-     * @param rows number of rows
+     * @param begin the first row
+     * @param end the row after the last
      * @param width elements of a row
      */
     public static void normBackward(
             MemorySegment x,
             MemorySegment normedGradient,
             MemorySegment gradient,
-            int rows,
+            long begin,
+            long end,
             int width) {
-        float[] row = row(0, width);
-        float[] g = row(1, width);
-        float[] sum = row(2, width);
-        for (int r = 0; r < rows; r++) {
-            long from = (long) r * width;
-            load(x, from, row, width);
-            load(normedGradient, from, g, width);
-            load(gradient, from, sum, width);
-            float by = LayerLoops.inverse(row, width, 0, EPSILON);
-            LayerLoops.normBackward(row, g, width, false, 0, by, sum);
-            store(sum, gradient, from, width);
+        int most = Math.max(1, PIECE / width);
+        float[] piece = piece(0, width);
+        float[] g = piece(1, width);
+        float[] sum = piece(2, width);
+        for (long r = begin; r < end; r += most) {
+            int count = (int) Math.min(most, end - r) * width;
+            load(x, r * width, piece, count);
+            load(normedGradient, r * width, g, count);
+            load(gradient, r * width, sum, count);
+            for (int at = 0; at < count; at += width) {
+                float by = LayerLoops.inverse(piece, at, width, 0, EPSILON);
+                LayerLoops.normBackward(piece, g, at, width, false, 0, by, sum);
+            }
+            store(sum, gradient, r * width, count);
         }
     }
 
@@ -79,11 +99,15 @@ public final class Functions {
      * @param a first vector
      * @param b second vector
      * @param sum destination; may be a or b
-     * @param count number of elements
+     * @param begin the first element
+     * @param end the element after the last
      */
-    public static void sum(MemorySegment a, MemorySegment b, MemorySegment sum, long count) {
-        for (long i = 0; i < count; i++) {
-            set(sum, i, get(a, i) + get(b, i));
+    public static void sum(
+            MemorySegment a, MemorySegment b, MemorySegment sum, long begin, long end) {
+        Kernel add = Kernel.of(DataType.FLOAT32, Kernel.Op.ADD);
+        for (long i = begin; i < end; i += MOST) {
+            long at = i * Float.BYTES;
+            add.combine(a, at, b, at, sum, at, (int) Math.min(MOST, end - i));
         }
     }
 
@@ -92,15 +116,16 @@ public final class Functions {
      *
      * @param x inputs
      * @param y destination
-     * @param count number of elements
+     * @param begin the first element
+     * @param end the element after the last
      */
-    public static void reluSquared(MemorySegment x, MemorySegment y, long count) {
-        float[] piece = row(0, PIECE);
-        for (long i = 0; i < count; i += PIECE) {
-            int n = (int) Math.min(PIECE, count - i);
-            FloatRows.load(x, DataType.FLOAT32, i, piece, 0, n);
+    public static void reluSquared(MemorySegment x, MemorySegment y, long begin, long end) {
+        float[] piece = piece(0, PIECE);
+        for (long i = begin; i < end; i += PIECE) {
+            int n = (int) Math.min(PIECE, end - i);
+            load(x, i, piece, n);
             LayerLoops.reluSquared(piece, n, piece);
-            FloatRows.store(piece, 0, y, DataType.FLOAT32, i, n);
+            store(piece, y, i, n);
         }
     }
 
@@ -109,65 +134,175 @@ public final class Functions {
      *
      * @param x inputs
      * @param gradient gradient, changed in place
-     * @param count number of elements
+     * @param begin the first element
+     * @param end the element after the last
      */
-    public static void reluSquaredBackward(MemorySegment x, MemorySegment gradient, long count) {
-        float[] piece = row(0, PIECE);
-        float[] g = row(1, PIECE);
-        for (long i = 0; i < count; i += PIECE) {
-            int n = (int) Math.min(PIECE, count - i);
-            FloatRows.load(x, DataType.FLOAT32, i, piece, 0, n);
-            FloatRows.load(gradient, DataType.FLOAT32, i, g, 0, n);
+    public static void reluSquaredBackward(
+            MemorySegment x, MemorySegment gradient, long begin, long end) {
+        float[] piece = piece(0, PIECE);
+        float[] g = piece(1, PIECE);
+        for (long i = begin; i < end; i += PIECE) {
+            int n = (int) Math.min(PIECE, end - i);
+            load(x, i, piece, n);
+            load(gradient, i, g, n);
             LayerLoops.reluSquaredBackward(piece, n, g);
-            FloatRows.store(g, 0, gradient, DataType.FLOAT32, i, n);
+            store(g, gradient, i, n);
         }
     }
 
     /**
-     * Softmax cross entropy, summed over rows, and its gradient.
+     * Softmax cross entropy and its gradient.
      *
-     * @param logits rows x tokens; replaced by the gradient times {@code scale}
+     * @param logits rows of tokens; replaced by the gradient times {@code scale}
      * @param targets int32, the target token of each row
-     * @param rows number of rows
+     * @param begin the first row
+     * @param end the row after the last
      * @param tokens elements of a row
      * @param scale factor of the gradient
-     * @return the sum, in nats
+     * @param losses destination of each row's loss, in nats
      */
-    public static double crossEntropy(
-            MemorySegment logits, MemorySegment targets, int rows, int tokens, float scale) {
-        double loss = 0;
-        float[] row = row(0, tokens);
-        for (int r = 0; r < rows; r++) {
-            long from = (long) r * tokens;
-            load(logits, from, row, tokens);
-            loss += LayerLoops.crossEntropy(row, tokens, targets.getAtIndex(JAVA_INT, r), scale);
-            store(row, logits, from, tokens);
+    public static void crossEntropy(
+            MemorySegment logits,
+            MemorySegment targets,
+            long begin,
+            long end,
+            int tokens,
+            float scale,
+            double[] losses) {
+        int most = Math.max(1, PIECE / tokens);
+        float[] piece = piece(0, tokens);
+        for (long r = begin; r < end; r += most) {
+            int rows = (int) Math.min(most, end - r);
+            load(logits, r * tokens, piece, rows * tokens);
+            for (int i = 0; i < rows; i++) {
+                int target = targets.getAtIndex(JAVA_INT, r + i);
+                losses[(int) r + i] =
+                        LayerLoops.crossEntropy(piece, i * tokens, tokens, target, scale);
+            }
+            store(piece, logits, r * tokens, rows * tokens);
         }
-        return loss;
     }
 
-    /** This thread's row of a number, with that many elements or more. */
-    private static float[] row(int number, int width) {
-        float[][] rows = ROWS.get();
-        if (rows[number].length < width) {
-            rows[number] = new float[width];
+    /**
+     * Sums of a row of each of two tables.
+     *
+     * @param a rows of the width
+     * @param aIndex int32, for each sum the row of the first table
+     * @param b rows of the width
+     * @param bIndex int32, for each sum the row of the second table
+     * @param sums destination
+     * @param begin the first sum
+     * @param end the sum after the last
+     * @param width elements of a row
+     */
+    static void lookUp(
+            MemorySegment a,
+            MemorySegment aIndex,
+            MemorySegment b,
+            MemorySegment bIndex,
+            MemorySegment sums,
+            long begin,
+            long end,
+            int width) {
+        Kernel add = Kernel.of(DataType.FLOAT32, Kernel.Op.ADD);
+        long bytes = (long) width * Float.BYTES;
+        for (long r = begin; r < end; r++) {
+            long i = aIndex.getAtIndex(JAVA_INT, r) * bytes;
+            long j = bIndex.getAtIndex(JAVA_INT, r) * bytes;
+            add.combine(a, i, b, j, sums, r * bytes, width);
         }
-        return rows[number];
     }
 
-    private static void load(MemorySegment from, long index, float[] row, int width) {
-        FloatRows.load(from, DataType.FLOAT32, index, row, 0, width);
+    /**
+     * Adds some columns of rows to those of a table's rows, one row after the other.
+     *
+     * @param rows rows of the width
+     * @param index int32, for each row that of the table
+     * @param count number of rows
+     * @param table destination
+     * @param begin the first column
+     * @param end the column after the last
+     * @param width elements of a row
+     */
+    static void scatterAdd(
+            MemorySegment rows,
+            MemorySegment index,
+            long count,
+            MemorySegment table,
+            long begin,
+            long end,
+            int width) {
+        Kernel add = Kernel.of(DataType.FLOAT32, Kernel.Op.ADD);
+        int columns = (int) (end - begin);
+        for (long r = 0; r < count; r++) {
+            long from = (r * width + begin) * Float.BYTES;
+            long to = ((long) index.getAtIndex(JAVA_INT, r) * width + begin) * Float.BYTES;
+            add.combine(table, to, rows, from, table, to, columns);
+        }
     }
 
-    private static void store(float[] row, MemorySegment to, long index, int width) {
-        FloatRows.store(row, 0, to, DataType.FLOAT32, index, width);
+    /**
+     * Copies elements between float32 and bfloat16.
+     *
+     * @param from elements
+     * @param fromType their type
+     * @param to destination
+     * @param toType its type
+     * @param begin the first element
+     * @param end the element after the last
+     */
+    static void convert(
+            MemorySegment from,
+            DataType fromType,
+            MemorySegment to,
+            DataType toType,
+            long begin,
+            long end) {
+        float[] piece = piece(0, PIECE);
+        for (long i = begin; i < end; i += PIECE) {
+            int n = (int) Math.min(PIECE, end - i);
+            K.load(from, fromType, i, piece, 0, n);
+            K.store(piece, 0, to, toType, i, n);
+        }
     }
 
-    private static float get(MemorySegment m, long index) {
-        return m.getAtIndex(JAVA_FLOAT, index);
+    /**
+     * Adds float32 times a factor to float32 or bfloat16, rounded once.
+     *
+     * @param from float32
+     * @param factor what it is multiplied by
+     * @param to destination
+     * @param type its type
+     * @param begin the first element
+     * @param end the element after the last
+     */
+    static void accumulate(
+            MemorySegment from, float factor, MemorySegment to, DataType type, long begin, long end) {
+        float[] piece = piece(0, PIECE);
+        float[] sum = piece(1, PIECE);
+        for (long i = begin; i < end; i += PIECE) {
+            int n = (int) Math.min(PIECE, end - i);
+            load(from, i, piece, n);
+            K.load(to, type, i, sum, 0, n);
+            K.add(piece, 0, factor, sum, 0, n);
+            K.store(sum, 0, to, type, i, n);
+        }
     }
 
-    private static void set(MemorySegment m, long index, float value) {
-        m.setAtIndex(JAVA_FLOAT, index, value);
+    /** This thread's piece of a number, with that many elements or more. */
+    private static float[] piece(int number, int width) {
+        float[][] pieces = PIECES.get();
+        if (pieces[number].length < width) {
+            pieces[number] = new float[width];
+        }
+        return pieces[number];
+    }
+
+    private static void load(MemorySegment from, long index, float[] piece, int count) {
+        K.load(from, DataType.FLOAT32, index, piece, 0, count);
+    }
+
+    private static void store(float[] piece, MemorySegment to, long index, int count) {
+        K.store(piece, 0, to, DataType.FLOAT32, index, count);
     }
 }

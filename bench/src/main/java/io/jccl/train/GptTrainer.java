@@ -98,7 +98,9 @@ public final class GptTrainer implements AutoCloseable {
             operations =
                     owned.add(
                             Operations.of(
-                                    device, part.last() ? techniques.accumulate() * rows : 0));
+                                    device,
+                                    settings.threads(),
+                                    part.last() ? techniques.accumulate() * rows : 0));
             store = owned.add(store(mesh.group(List.of(DATA, EXPERT)), part.layers(), "", 1));
             experts =
                     settings.shape().experts() == 0

@@ -1,44 +1,144 @@
 package io.jccl.train;
 
-import static java.lang.foreign.ValueLayout.JAVA_FLOAT;
-import static java.lang.foreign.ValueLayout.JAVA_INT;
-import static java.lang.foreign.ValueLayout.JAVA_SHORT;
-
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
-import io.jccl.internal.Bfloat16;
 import io.jccl.kernel.AttentionLoops;
+import io.jccl.kernel.Chunks;
 import java.lang.foreign.MemorySegment;
 
-/** {@link Functions} on the calling thread; nothing is allocated. */
+/**
+ * {@link Functions} and {@link AttentionLoops} on threads that share rows, elements, columns of a
+ * table, or heads of sequences. One thread adds up each sum, in its order, so results do not depend
+ * on the number of threads. Nothing is allocated once scratch memory is large enough.
+ */
 final class HostOperations implements Operations {
+    /** Elements that a thread takes at a time: some microseconds' worth. */
+    private static final int GRAIN = 1 << 14;
+
+    /** Columns of a table that a thread takes at a time: two cache lines. */
+    private static final int COLUMNS = 32;
+
+    private final Chunks team;
+    private final Work work = new Work();
+    private double[] losses = {};
     private double loss;
+
+    HostOperations(int threads) {
+        team = new Chunks(threads, "jccl-train");
+    }
+
+    private enum Kind {
+        NORM,
+        NORM_BACKWARD,
+        SUM,
+        RELU_SQUARED,
+        RELU_SQUARED_BACKWARD,
+        LOOK_UP,
+        SCATTER_ADD,
+        CROSS_ENTROPY,
+        CONVERT,
+        ACCUMULATE
+    }
+
+    /** The operation in progress on up to five pieces of memory; reused. */
+    private final class Work extends Chunks.Work {
+        private Kind kind = Kind.SUM;
+        private final MemorySegment[] memory = new MemorySegment[5];
+        private DataType from = DataType.FLOAT32;
+        private DataType to = DataType.FLOAT32;
+        private int width = 1;
+        private float factor;
+        private long rows;
+
+        @Override
+        public void run(int thread, long begin, long end) {
+            MemorySegment a = memory[0];
+            MemorySegment b = memory[1];
+            MemorySegment c = memory[2];
+            switch (kind) {
+                case NORM -> Functions.norm(a, b, begin, end, width);
+                case NORM_BACKWARD -> Functions.normBackward(a, b, c, begin, end, width);
+                case SUM -> Functions.sum(a, b, c, begin, end);
+                case RELU_SQUARED -> Functions.reluSquared(a, b, begin, end);
+                case RELU_SQUARED_BACKWARD -> Functions.reluSquaredBackward(a, b, begin, end);
+                case LOOK_UP ->
+                        Functions.lookUp(a, b, c, memory[3], memory[4], begin, end, width);
+                case SCATTER_ADD -> Functions.scatterAdd(a, b, rows, c, begin, end, width);
+                case CROSS_ENTROPY ->
+                        Functions.crossEntropy(a, b, begin, end, width, factor, losses);
+                case CONVERT -> Functions.convert(a, from, b, to, begin, end);
+                case ACCUMULATE -> Functions.accumulate(a, factor, b, to, begin, end);
+            }
+        }
+    }
+
+    private void run(Kind kind, long count, int grain, Buffer a, Buffer b) {
+        work.kind = kind;
+        work.memory[0] = a.asSegment();
+        work.memory[1] = b.asSegment();
+        team.run(work, count, grain);
+    }
+
+    /** Rows of a width. */
+    private void rows(Kind kind, long count, int width, Buffer a, Buffer b) {
+        work.width = width;
+        run(kind, count, Math.max(1, GRAIN / width), a, b);
+    }
 
     @Override
     public Attention attention(int sequences, int context, int heads, int size, Owned owned) {
-        AttentionLoops loops = new AttentionLoops(context, heads, heads, size, DataType.FLOAT32);
-        return new Attention() {
-            @Override
-            public void forward(Buffer qkv, Buffer out, Buffer logSums) {
-                loops.forward(qkv.asSegment(), out.asSegment(), logSums.asSegment(), sequences);
-            }
+        AttentionLoops[] loops = new AttentionLoops[team.threads()];
+        for (int i = 0; i < loops.length; i++) {
+            loops[i] = new AttentionLoops(context, heads, heads, size, DataType.FLOAT32);
+        }
+        return new HeadWork(loops, loops[0].units(sequences));
+    }
 
-            @Override
-            public void backward(
-                    Buffer qkv,
-                    Buffer out,
-                    Buffer logSums,
-                    Buffer outputGradient,
-                    Buffer gradient) {
-                loops.backward(
-                        qkv.asSegment(),
-                        out.asSegment(),
-                        logSums.asSegment(),
-                        outputGradient.asSegment(),
-                        gradient.asSegment(),
-                        sequences);
+    /** Attention; a thread takes one head of one sequence at a time. */
+    private final class HeadWork extends Chunks.Work implements Attention {
+        private final AttentionLoops[] loops;
+        private final int units;
+        private final MemorySegment[] memory = new MemorySegment[5];
+        private boolean back;
+
+        HeadWork(AttentionLoops[] loops, int units) {
+            this.loops = loops;
+            this.units = units;
+        }
+
+        @Override
+        public void run(int thread, long begin, long end) {
+            AttentionLoops l = loops[thread];
+            MemorySegment[] m = memory;
+            for (int u = (int) begin; u < end; u++) {
+                if (back) {
+                    l.backward(m[0], m[1], m[2], m[3], m[4], u);
+                } else {
+                    l.forward(m[0], m[1], m[2], u);
+                }
             }
-        };
+        }
+
+        @Override
+        public void forward(Buffer qkv, Buffer out, Buffer logSums) {
+            memory[0] = qkv.asSegment();
+            memory[1] = out.asSegment();
+            memory[2] = logSums.asSegment();
+            back = false;
+            team.run(this, units, 1);
+        }
+
+        @Override
+        public void backward(
+                Buffer qkv, Buffer out, Buffer logSums, Buffer outputGradient, Buffer gradient) {
+            memory[0] = qkv.asSegment();
+            memory[1] = out.asSegment();
+            memory[2] = logSums.asSegment();
+            memory[3] = outputGradient.asSegment();
+            memory[4] = gradient.asSegment();
+            back = true;
+            team.run(this, units, 1);
+        }
     }
 
     /** Root mean squares are computed again. */
@@ -47,39 +147,32 @@ final class HostOperations implements Operations {
         return 0;
     }
 
-    private static int rows(Buffer x, int width) {
-        return Math.toIntExact(x.count() / width);
-    }
-
     @Override
     public void norm(Buffer x, int width, Buffer normed, Buffer kept) {
-        Functions.norm(x.asSegment(), normed.asSegment(), rows(x, width), width);
+        rows(Kind.NORM, x.count() / width, width, x, normed);
     }
 
     @Override
     public void normBackward(
             Buffer x, int width, Buffer kept, Buffer normedGradient, Buffer gradient) {
-        Functions.normBackward(
-                x.asSegment(),
-                normedGradient.asSegment(),
-                gradient.asSegment(),
-                rows(x, width),
-                width);
+        work.memory[2] = gradient.asSegment();
+        rows(Kind.NORM_BACKWARD, x.count() / width, width, x, normedGradient);
     }
 
     @Override
     public void add(Buffer a, Buffer b, Buffer sum) {
-        Functions.sum(a.asSegment(), b.asSegment(), sum.asSegment(), sum.count());
+        work.memory[2] = sum.asSegment();
+        run(Kind.SUM, sum.count(), GRAIN, a, b);
     }
 
     @Override
     public void reluSquared(Buffer x, Buffer y) {
-        Functions.reluSquared(x.asSegment(), y.asSegment(), x.count());
+        run(Kind.RELU_SQUARED, x.count(), GRAIN, x, y);
     }
 
     @Override
     public void reluSquaredBackward(Buffer x, Buffer gradient) {
-        Functions.reluSquaredBackward(x.asSegment(), gradient.asSegment(), x.count());
+        run(Kind.RELU_SQUARED_BACKWARD, x.count(), GRAIN, x, gradient);
     }
 
     @Override
@@ -91,44 +184,34 @@ final class HostOperations implements Operations {
             int width,
             Buffer sum,
             Buffer scratch) {
-        MemorySegment a = first.asSegment();
-        MemorySegment b = second.asSegment();
-        MemorySegment aIndex = firstIndex.asSegment();
-        MemorySegment bIndex = secondIndex.asSegment();
-        MemorySegment to = sum.asSegment();
-        for (long r = 0; r < firstIndex.count(); r++) {
-            long i = (long) aIndex.getAtIndex(JAVA_INT, r) * width;
-            long j = (long) bIndex.getAtIndex(JAVA_INT, r) * width;
-            for (int c = 0; c < width; c++) {
-                float v = a.getAtIndex(JAVA_FLOAT, i + c) + b.getAtIndex(JAVA_FLOAT, j + c);
-                to.setAtIndex(JAVA_FLOAT, r * width + c, v);
-            }
-        }
+        work.memory[2] = second.asSegment();
+        work.memory[3] = secondIndex.asSegment();
+        work.memory[4] = sum.asSegment();
+        rows(Kind.LOOK_UP, firstIndex.count(), width, first, firstIndex);
     }
 
     @Override
     public void scatterAdd(Buffer rows, int width, Buffer index, Buffer table) {
-        MemorySegment from = rows.asSegment();
-        MemorySegment which = index.asSegment();
-        MemorySegment to = table.asSegment();
-        for (long r = 0; r < index.count(); r++) {
-            long at = (long) which.getAtIndex(JAVA_INT, r) * width;
-            for (int c = 0; c < width; c++) {
-                float v = from.getAtIndex(JAVA_FLOAT, r * width + c);
-                to.setAtIndex(JAVA_FLOAT, at + c, to.getAtIndex(JAVA_FLOAT, at + c) + v);
-            }
-        }
+        work.memory[2] = table.asSegment();
+        work.width = width;
+        work.rows = index.count();
+        boolean small = rows.count() < 2 * GRAIN;
+        run(Kind.SCATTER_ADD, width, small ? width : COLUMNS, rows, index);
     }
 
     @Override
     public void crossEntropy(Buffer logits, int tokens, Buffer targets, float scale) {
-        loss +=
-                Functions.crossEntropy(
-                        logits.asSegment(),
-                        targets.asSegment(),
-                        Math.toIntExact(targets.count()),
-                        tokens,
-                        scale);
+        int count = Math.toIntExact(targets.count());
+        if (losses.length < count) {
+            losses = new double[count];
+        }
+        work.factor = scale;
+        rows(Kind.CROSS_ENTROPY, count, tokens, logits, targets);
+        double sum = 0;
+        for (int i = 0; i < count; i++) {
+            sum += losses[i];
+        }
+        loss += sum;
     }
 
     @Override
@@ -142,30 +225,18 @@ final class HostOperations implements Operations {
     public void convert(Buffer from, Buffer to) {
         if (from.dataType() == to.dataType()) {
             to.asSegment().copyFrom(from.asSegment());
-        } else if (to.dataType() == DataType.BFLOAT16) {
-            Bfloat16.narrow(from.asSegment(), to.asSegment(), from.count());
-        } else {
-            Bfloat16.widen(from.asSegment(), to.asSegment(), from.count());
+            return;
         }
+        work.from = from.dataType();
+        work.to = to.dataType();
+        run(Kind.CONVERT, from.count(), GRAIN, from, to);
     }
 
     @Override
     public void accumulate(Buffer from, float factor, Buffer to, Buffer scratch) {
-        MemorySegment a = from.asSegment();
-        MemorySegment b = to.asSegment();
-        long count = from.count();
-        if (to.dataType() == DataType.FLOAT32) {
-            for (long i = 0; i < count; i++) {
-                float g = a.getAtIndex(JAVA_FLOAT, i) * factor;
-                b.setAtIndex(JAVA_FLOAT, i, b.getAtIndex(JAVA_FLOAT, i) + g);
-            }
-            return;
-        }
-        for (long i = 0; i < count; i++) {
-            float g = a.getAtIndex(JAVA_FLOAT, i) * factor;
-            float sum = Bfloat16.toFloat(b.getAtIndex(JAVA_SHORT, i)) + g;
-            b.setAtIndex(JAVA_SHORT, i, Bfloat16.of(sum));
-        }
+        work.factor = factor;
+        work.to = to.dataType();
+        run(Kind.ACCUMULATE, from.count(), GRAIN, from, to);
     }
 
     @Override
@@ -174,5 +245,7 @@ final class HostOperations implements Operations {
     }
 
     @Override
-    public void close() {}
+    public void close() {
+        team.close();
+    }
 }

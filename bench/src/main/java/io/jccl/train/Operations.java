@@ -16,12 +16,13 @@ interface Operations extends AutoCloseable {
      * The operations of a device.
      *
      * @param device the host or a GPU
+     * @param threads that compute on the host, including the calling one: 1 to 1024
      * @param lossRows most rows of {@link #crossEntropy} between two {@link #takeLoss}
      */
-    static Operations of(Device device, long lossRows) {
+    static Operations of(Device device, int threads, long lossRows) {
         return device.kind() == Device.Kind.CUDA
                 ? new DeviceOperations(device, lossRows)
-                : new HostOperations();
+                : new HostOperations(threads);
     }
 
     /** Causal self-attention of one shape; see {@code io.jccl.compute.Layers#attention}. */

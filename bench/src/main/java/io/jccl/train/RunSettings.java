@@ -15,7 +15,7 @@ import org.jspecify.annotations.Nullable;
  * @param optimizer the update rule
  * @param recipe schedule, clipping and groups
  * @param seed of initial parameters and batches
- * @param threads per rank for matrix products
+ * @param threads that compute, for each rank
  * @param nvme folder for optimizer state in files; null without
  * @param checkpoint folder for checkpoints; null for none
  * @param every steps between two checkpoints; the last step is saved too

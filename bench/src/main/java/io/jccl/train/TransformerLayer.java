@@ -10,7 +10,7 @@ import java.util.SplittableRandom;
  * A single layer of {@link GptShape} for timing: attention and feed-forward part on the host, with
  * float32 weights, inputs and gradients by a seeded formula.
  *
- * <p><b>Threads:</b> one at a time; matrix products use their own threads.
+ * <p><b>Threads:</b> one at a time, with the help of threads of its own.
  */
 public final class TransformerLayer implements AutoCloseable {
     private static final int SEED = 17;
@@ -30,7 +30,7 @@ public final class TransformerLayer implements AutoCloseable {
      * @param heads attention heads
      * @param context tokens of a sequence
      * @param sequences of a batch
-     * @param threads that compute products
+     * @param threads that compute, including the calling one
      */
     public TransformerLayer(int hidden, int heads, int context, int sequences, int threads) {
         this.shape = new GptShape(1, hidden, heads, context, 1, 0, 0, 1);
@@ -39,7 +39,7 @@ public final class TransformerLayer implements AutoCloseable {
             Communicator alone = owned.add(Communicator.local(1).getFirst());
             Device device = alone.device();
             Matmul matmul = owned.add(Matmul.of(device, threads));
-            Operations operations = owned.add(Operations.of(device, 0));
+            Operations operations = owned.add(Operations.of(device, threads, 0));
             work = new Workspace(shape, sequences, 1, false, operations, device, owned);
             Products products =
                     new Products(matmul, device.defaultStream(), alone, work.rows, false, owned);

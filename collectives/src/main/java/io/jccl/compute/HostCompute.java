@@ -51,15 +51,7 @@ final class HostCompute extends CheckedCompute {
     }
 
     void each(Stream stream, long count, Range range) {
-        run(
-                stream,
-                count,
-                new Chunks.Work() {
-                    @Override
-                    public void run(int thread, long begin, long end) {
-                        range.run(begin, end);
-                    }
-                });
+        run(stream, count, Chunks.CHUNK, range);
     }
 
     /**
@@ -67,26 +59,25 @@ final class HostCompute extends CheckedCompute {
      * they are small.
      */
     void rows(Stream stream, long units, long work, Range range) {
-        long grain = Math.max(1, Chunks.CHUNK / Math.max(1, work));
-        long pieces = (units + grain - 1) / grain;
-        each(
-                stream,
-                pieces * Chunks.CHUNK,
-                (begin, end) ->
-                        range.run(
-                                begin / Chunks.CHUNK * grain,
-                                Math.min(units, end / Chunks.CHUNK * grain)));
+        run(stream, units, Math.max(1, Chunks.CHUNK / Math.max(1, work)), range);
     }
 
-    private void run(Stream stream, long count, Chunks.Work work) {
-        enqueue(stream, () -> share(work, count));
+    private void run(Stream stream, long count, long chunk, Range range) {
+        Chunks.Work work =
+                new Chunks.Work() {
+                    @Override
+                    public void run(int thread, long begin, long end) {
+                        range.run(begin, end);
+                    }
+                };
+        enqueue(stream, () -> share(work, count, chunk));
     }
 
-    private synchronized void share(Chunks.Work work, long count) {
+    private synchronized void share(Chunks.Work work, long count, long chunk) {
         if (closed) {
             throw new IllegalStateException("the compute is closed; create a new one");
         }
-        team.run(work, count);
+        team.run(work, count, chunk);
     }
 
     @Override
@@ -201,7 +192,7 @@ final class HostCompute extends CheckedCompute {
                 () -> {
                     NormWork work = new NormWork(team.threads());
                     work.prepare(elements, type, count);
-                    share(work, count);
+                    share(work, count, Chunks.CHUNK);
                     double before = add ? to.get(JAVA_DOUBLE_UNALIGNED, 0) : 0;
                     to.set(JAVA_DOUBLE_UNALIGNED, 0, before + work.total());
                 });
@@ -264,7 +255,7 @@ final class HostCompute extends CheckedCompute {
                         }
                         w.factor = (float) control.getAtIndex(JAVA_DOUBLE_UNALIGNED, 1);
                     }
-                    share(w, count);
+                    share(w, count, Chunks.CHUNK);
                 });
     }
 

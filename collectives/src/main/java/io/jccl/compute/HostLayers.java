@@ -7,8 +7,8 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
 import io.jccl.kernel.AttentionLoops;
-import io.jccl.kernel.FloatRows;
 import io.jccl.kernel.LayerLoops;
+import io.jccl.kernel.RowKernel;
 import java.lang.foreign.MemorySegment;
 import org.jspecify.annotations.Nullable;
 
@@ -31,7 +31,7 @@ final class HostLayers extends CheckedLayers {
         }
 
         void load(long index, float[] to, int count) {
-            FloatRows.load(memory, type, index, to, 0, count);
+            RowKernel.BEST.load(memory, type, index, to, 0, count);
         }
 
         float[] load(long index, int count) {
@@ -41,7 +41,7 @@ final class HostLayers extends CheckedLayers {
         }
 
         void store(float[] from, long index, int count) {
-            FloatRows.store(from, 0, memory, type, index, count);
+            RowKernel.BEST.store(from, 0, memory, type, index, count);
         }
     }
 
@@ -73,9 +73,9 @@ final class HostLayers extends CheckedLayers {
                     float[] row = new float[width];
                     for (long r = begin; r < end; r++) {
                         from.load(r * width, row, width);
-                        float mean = layer ? LayerLoops.mean(row, width) : 0;
-                        float by = LayerLoops.inverse(row, width, mean, norm.epsilon());
-                        LayerLoops.norm(row, width, mean, by, row);
+                        float mean = layer ? LayerLoops.mean(row, 0, width) : 0;
+                        float by = LayerLoops.inverse(row, 0, width, mean, norm.epsilon());
+                        LayerLoops.norm(row, 0, width, mean, by, row, 0);
                         for (int i = 0; i < width; i++) {
                             float v = w == null ? row[i] : row[i] * w[i];
                             row[i] = b == null ? v : v + b[i];
@@ -130,7 +130,7 @@ final class HostLayers extends CheckedLayers {
                         }
                         float mean = mean(kept, layer, r);
                         float by = by(kept, layer, r);
-                        LayerLoops.normBackward(row, g, width, layer, mean, by, sum);
+                        LayerLoops.normBackward(row, g, 0, width, layer, mean, by, sum);
                         to.store(sum, r * width, width);
                     }
                 });
@@ -154,9 +154,7 @@ final class HostLayers extends CheckedLayers {
                     for (long r = 0; r < rows; r++) {
                         row.of(r, begin, one, count);
                         float[] sum = classes[(int) (r % LayerLoops.CLASSES)];
-                        for (int i = 0; i < count; i++) {
-                            sum[i] += one[i];
-                        }
+                        RowKernel.BEST.add(one, 0, 1, sum, 0, count);
                     }
                     to.load(begin, one, count);
                     LayerLoops.addTree(classes, one, count);
@@ -184,7 +182,8 @@ final class HostLayers extends CheckedLayers {
                 (r, column, to, count) -> {
                     float[] g = out.load(r * width + column, count);
                     from.load(r * width + column, to, count);
-                    LayerLoops.norm(to, count, mean(kept, layer, r), by(kept, layer, r), to);
+                    LayerLoops.norm(
+                            to, 0, count, mean(kept, layer, r), by(kept, layer, r), to, 0);
                     for (int i = 0; i < count; i++) {
                         to[i] = g[i] * to[i];
                     }
@@ -328,9 +327,7 @@ final class HostLayers extends CheckedLayers {
                     float[] row = new float[width];
                     for (long r = begin; r < end; r++) {
                         rows.load(r * width, row, width);
-                        for (int i = 0; i < width; i++) {
-                            row[i] += b[i];
-                        }
+                        RowKernel.BEST.add(b, 0, 1, row, 0, width);
                         rows.store(row, r * width, width);
                     }
                 });
@@ -353,9 +350,7 @@ final class HostLayers extends CheckedLayers {
                         if (t >= 0 && t < targetRows) {
                             from.load(r * width, row, width);
                             to.load(t * width, sum, width);
-                            for (int i = 0; i < width; i++) {
-                                sum[i] += row[i];
-                            }
+                            RowKernel.BEST.add(row, 0, 1, sum, 0, width);
                             to.store(sum, t * width, width);
                         }
                     }
@@ -409,7 +404,7 @@ final class HostLayers extends CheckedLayers {
                     for (long r = begin; r < end; r++) {
                         from.load(r * tokens, row, tokens);
                         int label = which.getAtIndex(JAVA_INT_UNALIGNED, r);
-                        double loss = LayerLoops.crossEntropy(row, tokens, label, scale);
+                        double loss = LayerLoops.crossEntropy(row, 0, tokens, label, scale);
                         results.setAtIndex(JAVA_FLOAT_UNALIGNED, r, (float) loss);
                         if (to != null) {
                             to.store(row, r * tokens, tokens);
@@ -439,7 +434,7 @@ final class HostLayers extends CheckedLayers {
                 (begin, end) -> {
                     AttentionLoops loops = loops(shape, type);
                     for (long u = begin; u < end; u++) {
-                        loops.forwardUnit(from, to, sums, Math.toIntExact(u));
+                        loops.forward(from, to, sums, Math.toIntExact(u));
                     }
                 });
     }
@@ -467,7 +462,7 @@ final class HostLayers extends CheckedLayers {
                 (begin, end) -> {
                     AttentionLoops loops = loops(shape, type);
                     for (long u = begin; u < end; u++) {
-                        loops.backwardUnit(from, result, sums, out2, to, Math.toIntExact(u));
+                        loops.backward(from, result, sums, out2, to, Math.toIntExact(u));
                     }
                 });
     }

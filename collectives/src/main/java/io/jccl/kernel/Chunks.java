@@ -8,9 +8,10 @@ import org.jspecify.annotations.Nullable;
 /**
  * Threads that share the elements of one piece of work; the calling thread is one of them.
  *
- * <p>Each thread takes a contiguous share in chunks of 65536 elements, which suits memory that was
- * first touched in the same order, and then chunks that others have not started yet. Nothing is
- * allocated for a run.
+ * <p>Each thread takes a contiguous share in chunks, of 65536 elements unless stated otherwise,
+ * which suits memory that was first touched in the same order, and then chunks that others have not
+ * started yet. Where chunks begin does not depend on the number of threads. Nothing is allocated for
+ * a run.
  *
  * <p><b>Threads:</b> one at a time runs.
  */
@@ -21,7 +22,7 @@ public final class Chunks implements AutoCloseable {
     /** Longs a cache line and the one that is fetched with it hold. */
     private static final int PAD = 16;
 
-    /** What is done to a range of elements that starts at a multiple of {@link #CHUNK}. */
+    /** What is done to a range of elements that starts at a multiple of the chunk. */
     public abstract static class Work {
         /** Does it, on the thread of that number. */
         public abstract void run(int thread, long begin, long end);
@@ -32,6 +33,7 @@ public final class Chunks implements AutoCloseable {
     private final AtomicLongArray cursors;
     private @Nullable Work work;
     private long count;
+    private long chunk = CHUNK;
 
     /** Starts threads with a name, one fewer than given. */
     public Chunks(int threads, String name) {
@@ -47,13 +49,19 @@ public final class Chunks implements AutoCloseable {
 
     /** Runs work over elements 0 to before count, and returns when all is done. */
     public void run(Work work, long count) {
-        long chunks = (count + CHUNK - 1) / CHUNK;
+        run(work, count, CHUNK);
+    }
+
+    /** The same in chunks of so many elements; fewer than two chunks run on the caller. */
+    public void run(Work work, long count, long chunk) {
+        long chunks = (count + chunk - 1) / chunk;
         if (threads == 1 || chunks < 2) {
             work.run(0, 0, count);
             return;
         }
         this.work = work;
         this.count = count;
+        this.chunk = chunk;
         for (int i = 0; i < threads; i++) {
             cursors.set(i * PAD, begin(i, chunks));
         }
@@ -73,14 +81,15 @@ public final class Chunks implements AutoCloseable {
     private void share(int me) {
         Work w = Objects.requireNonNull(work);
         long all = count;
-        long chunks = (all + CHUNK - 1) / CHUNK;
+        long size = chunk;
+        long chunks = (all + size - 1) / size;
         for (int i = 0; i < threads; i++) {
             int whose = (me + i) % threads;
             long end = begin(whose + 1, chunks);
-            long chunk;
-            while ((chunk = cursors.getAndIncrement(whose * PAD)) < end) {
-                long from = chunk * CHUNK;
-                w.run(me, from, Math.min(from + CHUNK, all));
+            long next;
+            while ((next = cursors.getAndIncrement(whose * PAD)) < end) {
+                long from = next * size;
+                w.run(me, from, Math.min(from + size, all));
             }
         }
     }

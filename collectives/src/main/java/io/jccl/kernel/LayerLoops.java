@@ -5,8 +5,8 @@ import java.util.Arrays;
 /**
  * Layers of a transformer on rows of float32, in the first {@code width} elements of arrays:
  * LayerNorm, RMSNorm (arXiv 1910.07467), squared ReLU (arXiv 2109.08668), GELU in the form with
- * tanh (arXiv 1606.08415), SwiGLU (arXiv 2002.05202), and softmax cross entropy. Sums over a row
- * follow its order.
+ * tanh (arXiv 1606.08415), SwiGLU (arXiv 2002.05202), and softmax cross entropy. What a step of
+ * {@code jccl train} needs is done by {@link RowKernel}.
  */
 public final class LayerLoops {
     /** Classes of rows, by the remainder, whose sums {@link #addTree} adds. */
@@ -17,32 +17,24 @@ public final class LayerLoops {
 
     private static final float GELU_CUBE = 0.044715f;
 
+    private static final RowKernel K = RowKernel.BEST;
+
     private LayerLoops() {}
 
     /** The mean of a row. */
-    public static float mean(float[] x, int width) {
-        float sum = 0;
-        for (int i = 0; i < width; i++) {
-            sum += x[i];
-        }
-        return sum / width;
+    public static float mean(float[] x, int at, int width) {
+        return K.sum(x, at, width) / width;
     }
 
     /** The reciprocal of the root of the mean square of a row, after a mean is subtracted. */
-    public static float inverse(float[] x, int width, float mean, float epsilon) {
-        float sum = 0;
-        for (int i = 0; i < width; i++) {
-            float v = x[i] - mean;
-            sum += v * v;
-        }
+    public static float inverse(float[] x, int at, int width, float mean, float epsilon) {
+        float sum = K.dot(x, at, mean, x, at, mean, width);
         return (float) (1 / Math.sqrt(sum / width + epsilon));
     }
 
     /** {@code y = (x - mean) by}; y may be x. */
-    public static void norm(float[] x, int width, float mean, float by, float[] y) {
-        for (int i = 0; i < width; i++) {
-            y[i] = (x[i] - mean) * by;
-        }
+    public static void norm(float[] x, int at, int width, float mean, float by, float[] y, int to) {
+        K.norm(x, at, width, mean, by, y, to);
     }
 
     /**
@@ -50,6 +42,7 @@ public final class LayerLoops {
      *
      * @param x the input
      * @param g gradient of what {@link #norm} gave
+     * @param at the row's first element, in all three arrays
      * @param width elements of the row
      * @param centered whether the mean is that of the row, not just 0
      * @param mean what was subtracted
@@ -59,22 +52,15 @@ public final class LayerLoops {
     public static void normBackward(
             float[] x,
             float[] g,
+            int at,
             int width,
             boolean centered,
             float mean,
             float by,
             float[] gradient) {
-        float dot = 0;
-        float sum = 0;
-        for (int i = 0; i < width; i++) {
-            dot += g[i] * (x[i] - mean);
-            sum += g[i];
-        }
-        float along = dot * by * by / width;
-        float level = centered ? sum / width : 0;
-        for (int i = 0; i < width; i++) {
-            gradient[i] += by * (g[i] - level - along * (x[i] - mean));
-        }
+        float along = K.dot(g, at, 0, x, at, mean, width) * by * by / width;
+        float level = centered ? K.sum(g, at, width) / width : 0;
+        K.normBackward(x, at, g, at, width, mean, by, level, along, gradient, at);
     }
 
     private static float logistic(float x) {
@@ -83,17 +69,12 @@ public final class LayerLoops {
 
     /** Squared ReLU: the square of positive elements, 0 for others; y may be x. */
     public static void reluSquared(float[] x, int width, float[] y) {
-        for (int i = 0; i < width; i++) {
-            float r = Math.max(x[i], 0);
-            y[i] = r * r;
-        }
+        K.reluSquared(x, 0, width, y, 0);
     }
 
     /** Turns the gradient of the output of {@link #reluSquared} into that of its input. */
     public static void reluSquaredBackward(float[] x, int width, float[] gradient) {
-        for (int i = 0; i < width; i++) {
-            gradient[i] = gradient[i] * 2 * Math.max(x[i], 0);
-        }
+        K.reluSquaredBackward(x, 0, width, gradient, 0);
     }
 
     /** GELU; y may be x. */
@@ -168,30 +149,24 @@ public final class LayerLoops {
      * Softmax cross entropy of a row.
      *
      * @param logits replaced by the gradient times {@code scale}
+     * @param at the row's first element
      * @param tokens elements of the row
      * @param label the right one; with any that is no token, loss and gradient are 0
      * @param scale factor of the gradient
      * @return the loss, in nats
      */
-    public static double crossEntropy(float[] logits, int tokens, int label, float scale) {
+    public static double crossEntropy(float[] logits, int at, int tokens, int label, float scale) {
         if (label < 0 || label >= tokens) {
-            Arrays.fill(logits, 0, tokens, 0);
+            Arrays.fill(logits, at, at + tokens, 0);
             return 0;
         }
-        float most = Float.NEGATIVE_INFINITY;
-        for (int t = 0; t < tokens; t++) {
-            most = Math.max(most, logits[t]);
-        }
-        double sum = 0;
-        for (int t = 0; t < tokens; t++) {
-            sum += Math.exp(logits[t] - most);
-        }
-        double loss = Math.log(sum) - (logits[label] - most);
-        for (int t = 0; t < tokens; t++) {
-            double p = Math.exp(logits[t] - most) / sum;
-            logits[t] = (float) (t == label ? p - 1 : p) * scale;
-        }
-        return loss;
+        float most = K.max(logits, at, tokens);
+        float right = logits[at + label];
+        double sum = K.exp(logits, at, tokens, most);
+        double p = logits[at + label] / sum;
+        K.scale(logits, at, tokens, (float) (scale / sum));
+        logits[at + label] = (float) ((p - 1) * scale);
+        return Math.log(sum) - ((double) right - most);
     }
 
     /** The k largest of a row, the largest first; of equal ones the first; NaN last. */

@@ -164,7 +164,7 @@ final class ElementwiseProbe {
             Timing timing =
                     meter.apply(times -> {
                         for (int i = 0; i < times; i++) {
-                            Functions.sum(x, y, z, count);
+                            Functions.sum(x, y, z, 0, count);
                         }
                     });
             return outcome(timing, wrong(c, count - 1, (count - 1) % 1000 + 1.0, 0));

@@ -51,6 +51,7 @@ public final class Network {
     private final MemorySegment tile;
     private final MemorySegment sums;
     private final MemorySegment targets;
+    private final double[] losses;
 
     /**
      * Tensors that a block keeps for the backward pass.
@@ -86,6 +87,7 @@ public final class Network {
         this.rows = rows;
         this.type = type;
         this.targets = MemorySegment.ofArray(new int[rows]);
+        this.losses = new double[rows];
         long row = (long) rows * hidden;
         x = floats(device, row, owned);
         normed = floats(device, row, owned);
@@ -204,11 +206,11 @@ public final class Network {
 
     /** From the input to the input of W2. */
     private void within(MemorySegment w, Kept kept) {
-        Functions.norm(x, normed, rows, hidden);
+        Functions.norm(x, normed, 0, rows, hidden);
         Kernels.keep(normed, kept.normed, type, rows * hidden);
         Kernels.times(normed, w, 0, type, inner, rows, hidden, WIDTH * hidden, false, tile);
         Kernels.keep(inner, kept.inner, type, WIDTH * rows * hidden);
-        Functions.reluSquared(inner, innerGradient, (long) WIDTH * rows * hidden);
+        Functions.reluSquared(inner, innerGradient, 0, (long) WIDTH * rows * hidden);
         Kernels.keep(innerGradient, kept.squared, type, WIDTH * rows * hidden);
     }
 
@@ -221,13 +223,13 @@ public final class Network {
         Kernels.timesTransposed(
                 gradient, w, matrix(), type, innerGradient, rows, wide, hidden, tile);
         Kernels.widen(kept.inner, type, 0, inner, 0, rows * wide);
-        Functions.reluSquaredBackward(inner, innerGradient, (long) rows * wide);
+        Functions.reluSquaredBackward(inner, innerGradient, 0, (long) rows * wide);
         Kernels.widen(kept.normed, type, 0, normed, 0, rows * hidden);
         Kernels.addOuter(normed, innerGradient, g, 0, type, rows, hidden, wide, tile, sums);
         // Memory that is no longer needed; the input itself is read last.
         Kernels.timesTransposed(innerGradient, w, 0, type, inner, rows, hidden, wide, tile);
         Kernels.widen(kept.x, type, 0, x, 0, rows * hidden);
-        Functions.normBackward(x, inner, gradient, rows, hidden);
+        Functions.normBackward(x, inner, gradient, 0, rows, hidden);
     }
 
     private long matrix() {
@@ -247,18 +249,22 @@ public final class Network {
             int from,
             double lossScale) {
         MemorySegment w = parameters.asSegment();
-        Functions.norm(x, normed, rows, hidden);
+        Functions.norm(x, normed, 0, rows, hidden);
         Kernels.times(normed, w, 0, type, logits, rows, hidden, TOKENS, false, tile);
         for (int r = 0; r < rows; r++) {
             targets.setAtIndex(JAVA_INT, r, text[at[from + r]]);
         }
         float scale = (float) (lossScale / rows);
-        double loss = Functions.crossEntropy(logits, targets, rows, TOKENS, scale);
+        Functions.crossEntropy(logits, targets, 0, rows, TOKENS, scale, losses);
+        double loss = 0;
+        for (int r = 0; r < rows; r++) {
+            loss += losses[r];
+        }
         Kernels.addOuter(
                 normed, logits, gradients.asSegment(), 0, type, rows, hidden, TOKENS, tile, sums);
         gradient.fill((byte) 0);
         Kernels.timesTransposed(logits, w, 0, type, inner, rows, hidden, TOKENS, tile);
-        Functions.normBackward(x, inner, gradient, rows, hidden);
+        Functions.normBackward(x, inner, gradient, 0, rows, hidden);
         return loss;
     }
 

@@ -5,7 +5,7 @@ import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.core.JsonToken;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
-import io.jccl.kernel.FloatRows;
+import io.jccl.kernel.RowKernel;
 import java.io.IOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
@@ -261,8 +261,8 @@ public final class Safetensors implements AutoCloseable {
         float[] piece = new float[PIECE];
         for (long i = 0; i < to.count(); i += PIECE) {
             int n = (int) Math.min(PIECE, to.count() - i);
-            FloatRows.load(elements, type, from + i, piece, 0, n);
-            FloatRows.store(piece, 0, target, DataType.FLOAT32, i, n);
+            RowKernel.BEST.load(elements, type, from + i, piece, 0, n);
+            RowKernel.BEST.store(piece, 0, target, DataType.FLOAT32, i, n);
         }
     }
 

@@ -4,7 +4,7 @@ import com.fasterxml.jackson.core.JsonGenerator;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.internal.AtomicFile;
-import io.jccl.kernel.FloatRows;
+import io.jccl.kernel.RowKernel;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.lang.foreign.Arena;
@@ -151,8 +151,8 @@ public final class SafetensorsWriter {
                 if (given == type) {
                     MemorySegment.copy(from, i * size, out, 0, n * size);
                 } else {
-                    FloatRows.load(from, given, i, piece, 0, n);
-                    FloatRows.store(piece, 0, out, Objects.requireNonNull(type), 0, n);
+                    RowKernel.BEST.load(from, given, i, piece, 0, n);
+                    RowKernel.BEST.store(piece, 0, out, Objects.requireNonNull(type), 0, n);
                 }
                 all(c, out.asSlice(0, n * size).asByteBuffer());
             }
