@@ -216,6 +216,43 @@ class AttentionTest extends LayersTests {
                 });
     }
 
+    /** More rows than a tile of the host's loops has, and heads that do not fill a vector. */
+    @ParameterizedTest
+    @EnumSource(
+            value = Where.class,
+            names = {"HOST", "HOST_THREADS"})
+    void inSeveralTiles(Where where) {
+        on(
+                where,
+                r -> {
+                    for (DataType type : NARROW) {
+                        for (AttentionShape s : TENSOR_SHAPES) {
+                            compare(r, type, DataType.FLOAT32, s);
+                        }
+                        for (int context : new int[] {63, 64, 65, 128, 131}) {
+                            AttentionShape s = new AttentionShape(2, context, 2, 1, 17);
+                            compare(r, type, DataType.FLOAT32, s);
+                        }
+                    }
+                });
+    }
+
+    @Test
+    void theNumberOfThreadsDoesNotMatter() {
+        AttentionShape s = new AttentionShape(5, 100, 6, 3, 24);
+        double[] x = as(DataType.FLOAT32, tame(random, (int) (s.rows() * s.rowWidth())));
+        double[] first = null;
+        for (int threads = 1; threads <= 4; threads++) {
+            try (Compute c = Compute.host(threads);
+                    Stream stream = c.device().newStream()) {
+                DataType type = DataType.FLOAT32;
+                double[] gradient = compare(new Run(c, stream), type, type, s, x);
+                first = first == null ? gradient : first;
+                assertSame(first, gradient, threads + " threads");
+            }
+        }
+    }
+
     /** Slices that tensor cores cannot load and older devices: float32, with its own roundings. */
     @Test
     void whereTensorCoresAreNotUsed() {
@@ -278,24 +315,29 @@ class AttentionTest extends LayersTests {
         on(
                 where,
                 r -> {
-                    AttentionShape s = new AttentionShape(2, 19, 2, 1, 32);
-                    int width = (int) s.rowWidth();
-                    double[] x = as(DataType.FLOAT32, tame(random, (int) s.rows() * width));
-                    int bad = 5;
-                    double[] spoilt = x.clone();
-                    Arrays.fill(spoilt, bad * width + 64, bad * width + 96, Double.NaN);
-                    Arrays.fill(spoilt, 7 * width + 96, 8 * width, Double.POSITIVE_INFINITY);
-                    double[] clean = forward(r, s, x);
-                    double[] out = forward(r, s, spoilt);
-                    for (int i = 0; i < out.length; i++) {
-                        int row = i / (int) s.outputWidth();
-                        if (row >= bad && row < s.context()) {
-                            assertTrue(Double.isNaN(out[i]), "row " + row + " is " + out[i]);
-                        } else {
-                            assertEquals(clean[i], out[i], "row " + row);
-                        }
-                    }
+                    laterRowsAreNotSeen(r, 19, 5);
+                    laterRowsAreNotSeen(r, 150, 70);
                 });
+    }
+
+    private void laterRowsAreNotSeen(Run r, int context, int bad) {
+        AttentionShape s = new AttentionShape(2, context, 2, 1, 32);
+        int width = (int) s.rowWidth();
+        double[] x = as(DataType.FLOAT32, tame(random, (int) s.rows() * width));
+        double[] spoilt = x.clone();
+        Arrays.fill(spoilt, bad * width + 64, bad * width + 96, Double.NaN);
+        int next = bad + 2;
+        Arrays.fill(spoilt, next * width + 96, (next + 1) * width, Double.POSITIVE_INFINITY);
+        double[] clean = forward(r, s, x);
+        double[] out = forward(r, s, spoilt);
+        for (int i = 0; i < out.length; i++) {
+            int row = i / (int) s.outputWidth();
+            if (row >= bad && row < s.context()) {
+                assertTrue(Double.isNaN(out[i]), "row " + row + " is " + out[i]);
+            } else {
+                assertEquals(clean[i], out[i], "row " + row);
+            }
+        }
     }
 
     private double[] forward(Run r, AttentionShape s, double[] x) {

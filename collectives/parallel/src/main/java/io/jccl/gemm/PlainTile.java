@@ -67,6 +67,13 @@ final class PlainTile extends Tile {
     }
 
     @Override
+    void collect(float[] from, int at, int panelStride, float[] to, int count) {
+        for (int j = 0, i = at; j < count; j += COLUMNS, i += panelStride) {
+            System.arraycopy(from, i, to, j, COLUMNS);
+        }
+    }
+
+    @Override
     void scaleAdd(float[] from, int fromAt, float factor, float[] to, int at, int count) {
         for (int i = 0; i < count; i++) {
             to[at + i] = factor * to[at + i] + from[fromAt + i];

@@ -278,7 +278,7 @@ final class Region {
                 load(s, x.dataType(), from + q * x.columnStride(), line, 0, m);
                 for (int r = 0; r < m; ) {
                     int width = width(m - r);
-                    System.arraycopy(line, r, left, r * deep + q * width, width);
+                    Tile.copyFew(line, r, left, r * deep + q * width, width);
                     r += width;
                 }
             }
@@ -358,9 +358,7 @@ final class Region {
                 long to = (z.offset() + (top + r + i) * z.rowStride() + leftEdge) * PLAIN;
                 int from = r * wide + i * columns;
                 if (beta == 0) {
-                    for (int j = 0; j < wide; j += columns) {
-                        System.arraycopy(sums, from + j * width, line, j, columns);
-                    }
+                    tile.collect(sums, from, columns * width, line, wide);
                 } else {
                     MemorySegment.copy(s, JAVA_FLOAT_UNALIGNED, to, line, 0, n);
                     for (int j = 0; j < wide; j += columns) {

@@ -141,11 +141,27 @@ abstract class Tile {
      */
     abstract void spread(float[] from, int count, float[] to, int at, int panelStride);
 
+    /**
+     * Copies a row of tiles, panelStride elements apart, to contiguous elements; count is a multiple
+     * of {@link #columns}.
+     */
+    abstract void collect(float[] from, int at, int panelStride, float[] to, int count);
+
     /** {@code to[i] = factor to[i] + from[i]}. */
     abstract void scaleAdd(float[] from, int fromAt, float factor, float[] to, int at, int count);
 
     /** Widens bfloat16. */
     abstract void widen(short[] from, float[] to, int at, int count);
+
+    /** Copies a few elements, a multiple of 4: less than a call of arraycopy is worth. */
+    static void copyFew(float[] from, int at, float[] to, int toAt, int count) {
+        for (int i = 0; i < count; i += 4) {
+            to[toAt + i] = from[at + i];
+            to[toAt + i + 1] = from[at + i + 1];
+            to[toAt + i + 2] = from[at + i + 2];
+            to[toAt + i + 3] = from[at + i + 3];
+        }
+    }
 
     /** Interleaves rows of length k, stride elements apart, into a panel of the given width. */
     void interleave(float[] from, int stride, int width, int k, float[] to, int at) {

@@ -276,6 +276,14 @@ final class VectorTile extends Tile {
     }
 
     @Override
+    void collect(float[] from, int at, int panelStride, float[] to, int count) {
+        for (int j = 0, i = at; j < count; j += COLUMNS, i += panelStride) {
+            FloatVector.fromArray(F, from, i).intoArray(to, j);
+            FloatVector.fromArray(F, from, i + LANES).intoArray(to, j + LANES);
+        }
+    }
+
+    @Override
     void scaleAdd(float[] from, int fromAt, float factor, float[] to, int at, int count) {
         int whole = F.loopBound(count);
         for (int i = 0; i < whole; i += LANES) {
