@@ -140,7 +140,7 @@ public final class TrainCommand implements Callable<Integer> {
             names = "--threads",
             defaultValue = "1",
             paramLabel = "<n>",
-            description = "Threads of each rank's products (default: ${DEFAULT-VALUE}).")
+            description = "Threads that compute, for each rank (default: ${DEFAULT-VALUE}).")
     private int threads;
 
     @Option(
