@@ -158,7 +158,8 @@ public final class AttentionLoops {
             float now = Math.max(before, kernel.max(scores, at, n));
             // Where all scores are -infinity, so that differences are not NaN.
             float level = now == Float.NEGATIVE_INFINITY ? 0 : now;
-            double sum = kernel.exp(scores, at, n, level);
+            kernel.exp(scores, at, n, level);
+            double sum = RowKernel.total(scores, at, n);
             if (!first && now != before) {
                 float by = RowKernel.exp(before - level);
                 kernel.scale(outputs, i * wide, size, by);

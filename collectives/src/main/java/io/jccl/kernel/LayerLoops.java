@@ -162,7 +162,8 @@ public final class LayerLoops {
         }
         float most = K.max(logits, at, tokens);
         float right = logits[at + label];
-        double sum = K.exp(logits, at, tokens, most);
+        K.exp(logits, at, tokens, most);
+        double sum = RowKernel.total(logits, at, tokens);
         double p = logits[at + label] / sum;
         K.scale(logits, at, tokens, (float) (scale / sum));
         logits[at + label] = (float) ((p - 1) * scale);

@@ -118,8 +118,27 @@ public abstract class RowKernel {
     /** The largest element; NaN is passed over. */
     abstract float max(float[] x, int at, int n);
 
-    /** {@code x = exp(x - minus)} by {@link #exp}; the sum in float64. */
-    abstract double exp(float[] x, int at, int n, float minus);
+    /** {@code x = exp(x - minus)} by {@link #exp}. */
+    abstract void exp(float[] x, int at, int n, float minus);
+
+    /** The sum of elements in float64: four sums side by side, the same on any machine. */
+    static double total(float[] x, int at, int n) {
+        double a = 0;
+        double b = 0;
+        double c = 0;
+        double d = 0;
+        int i = at;
+        for (; i + 4 <= at + n; i += 4) {
+            a += x[i];
+            b += x[i + 1];
+            c += x[i + 2];
+            d += x[i + 3];
+        }
+        for (; i < at + n; i++) {
+            a += x[i];
+        }
+        return a + b + (c + d);
+    }
 
     /** {@code y = (y - minus) x}. */
     abstract void slopes(float[] x, int at, float[] y, int to, int n, float minus);

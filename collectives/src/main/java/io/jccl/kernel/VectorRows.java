@@ -2,7 +2,6 @@ package io.jccl.kernel;
 
 import io.jccl.device.DataType;
 import java.lang.foreign.MemorySegment;
-import jdk.incubator.vector.DoubleVector;
 import jdk.incubator.vector.FloatVector;
 import jdk.incubator.vector.VectorMask;
 import jdk.incubator.vector.VectorOperators;
@@ -15,7 +14,6 @@ import jdk.incubator.vector.VectorSpecies;
  */
 final class VectorRows extends RowKernel {
     private static final VectorSpecies<Float> F = FloatVector.SPECIES_PREFERRED;
-    private static final VectorSpecies<Double> D = DoubleVector.SPECIES_PREFERRED;
     private static final int LANES = F.length();
     private static final int COLUMNS = 2 * LANES;
     private static final int ROWS = 4;
@@ -26,9 +24,6 @@ final class VectorRows extends RowKernel {
     private static final VectorShuffle<Float> F4 = turned(F, 4);
     private static final VectorShuffle<Float> F8 = turned(F, 8);
     private static final VectorShuffle<Float> F16 = turned(F, 16);
-    private static final VectorShuffle<Double> D2 = turned(D, 2);
-    private static final VectorShuffle<Double> D4 = turned(D, 4);
-    private static final VectorShuffle<Double> D8 = turned(D, 8);
 
     private final PlainRows rest = new PlainRows();
 
@@ -219,18 +214,12 @@ final class VectorRows extends RowKernel {
     }
 
     @Override
-    double exp(float[] x, int at, int n, float minus) {
+    void exp(float[] x, int at, int n, float minus) {
         int whole = F.loopBound(n);
-        DoubleVector a = DoubleVector.zero(D);
-        DoubleVector b = a;
         for (int i = 0; i < whole; i += LANES) {
-            FloatVector y = exp(FloatVector.fromArray(F, x, at + i).sub(minus));
-            y.intoArray(x, at + i);
-            a = a.add(y.convertShape(VectorOperators.F2D, D, 0));
-            b = b.add(y.convertShape(VectorOperators.F2D, D, 1));
+            exp(FloatVector.fromArray(F, x, at + i).sub(minus)).intoArray(x, at + i);
         }
-        return added(a.add(b))
-                + rest.exp(x, at + whole, n - whole, minus);
+        rest.exp(x, at + whole, n - whole, minus);
     }
 
     @Override
@@ -295,13 +284,6 @@ final class VectorRows extends RowKernel {
         x = LANES > 2 ? x.add(x.rearrange(F4)) : x;
         x = LANES > 4 ? x.add(x.rearrange(F8)) : x;
         x = LANES > 8 ? x.add(x.rearrange(F16)) : x;
-        return x.lane(0);
-    }
-
-    private static double added(DoubleVector lanes) {
-        DoubleVector x = lanes.add(lanes.rearrange(D2));
-        x = LANES > 4 ? x.add(x.rearrange(D4)) : x;
-        x = LANES > 8 ? x.add(x.rearrange(D8)) : x;
         return x.lane(0);
     }
 
