@@ -326,6 +326,13 @@ cudaError_t jcf_fail(cudaError_t error) { return fail(error); }
 
 int jcf_sticky(void) { return atomic_load(&sticky); }
 
+/*
+ * The result of a call that finds work complete: the error of that work, which may have come since
+ * the call was entered. "This function may also return error codes from previous, asynchronous
+ * launches" (cudaStreamQuery, cudaEventQuery, cudaMemcpy and the synchronizing functions).
+ */
+static cudaError_t failure(void) { return atomic_load(&sticky); }
+
 void jccl_fake_sticky(int error) { atomic_store(&sticky, error); }
 
 #define ERRORS(E) \
@@ -1249,6 +1256,7 @@ static cudaError_t copy(struct copy what, int kind, cudaStream_t handle, bool sy
     if (waits) {
       struct jcf_dep d = tail_of(s);
       await(&d);
+      error = failure();
     }
   }
   pthread_mutex_unlock(&lock);
@@ -1589,6 +1597,7 @@ cudaError_t cudaDeviceSynchronize(void) {
   if (error == cudaSuccess) {
     sync_device(current);
     trim_pools();
+    error = failure();
   }
   pthread_mutex_unlock(&lock);
   return fail(error);
@@ -2256,8 +2265,8 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
   pthread_mutex_lock(&lock);
   struct jcf_stream *s = find_stream(stream, current);
   cudaError_t error = may_ask(s);
-  if (error == cudaSuccess && !stream_idle(s)) {
-    error = cudaErrorNotReady;
+  if (error == cudaSuccess) {
+    error = stream_idle(s) ? failure() : cudaErrorNotReady;
   }
   pthread_mutex_unlock(&lock);
   return fail(error);
@@ -2271,7 +2280,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (error == cudaSuccess) {
     sync_stream(s);
     trim_pools();
-    error = atomic_load(&sticky);
+    error = failure();
   }
   pthread_mutex_unlock(&lock);
   return fail(error);
@@ -2670,8 +2679,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   pthread_mutex_lock(&lock);
   struct jcf_event *e = find_event(event);
   cudaError_t error = may_ask_event(e);
-  if (error == cudaSuccess && !event_done(e)) {
-    error = cudaErrorNotReady;
+  if (error == cudaSuccess) {
+    error = event_done(e) ? failure() : cudaErrorNotReady;
   }
   pthread_mutex_unlock(&lock);
   return fail(error);
@@ -2693,7 +2702,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     await(&d);
   }
   trim_pools();
-  error = error == cudaSuccess ? atomic_load(&sticky) : error;
+  error = error == cudaSuccess ? failure() : error;
   pthread_mutex_unlock(&lock);
   return fail(error);
 }

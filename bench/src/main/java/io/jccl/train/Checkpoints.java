@@ -70,6 +70,8 @@ final class Checkpoints {
         description.put("heads", shape.heads());
         description.put("context", shape.context());
         description.put("experts", shape.experts());
+        description.put("router", shape.experts() == 0 ? "none" : shape.routing().label());
+        description.put("shared_expert", shape.sharedExpert());
         description.put("text", Long.toHexString(text.getValue()));
         description.put("batch", s.batch());
         description.put("seed", s.seed());

@@ -9,7 +9,9 @@ import io.jccl.parallel.ExpertDispatch;
 import io.jccl.parallel.ExpertOptions;
 import io.jccl.parallel.ExpertStatistics;
 import io.jccl.parallel.RouterOptions;
+import io.jccl.parallel.RouterOptions.Overflow;
 import io.jccl.train.GptShape.Weight;
+import java.util.ArrayList;
 import java.util.List;
 
 /**
@@ -61,7 +63,6 @@ final class Experts implements FeedForward {
             GptShape shape = part.shape();
             Device device = experts.device();
             int rows = work.rows;
-            int k = shape.topK();
             this.tensor = tensor;
             stream = device.defaultStream();
             shared = work.shareRows < rows;
@@ -72,19 +73,18 @@ final class Experts implements FeedForward {
             routed = shared ? owned.floats(device, all) : work.normedGradient;
             long share = (long) work.shareRows * work.hidden;
             routedShare = routed.slice(shared ? tensor.rank() * share : 0, share);
-            router =
-                    new RouterOptions(
-                            shape.experts(),
-                            rows,
-                            new RouterOptions.TokenChoice(k, k > 1),
-                            shape.capacityFactor(),
-                            RouterOptions.Overflow.DROP,
-                            false);
-            this.rows = (long) experts.size() * part.experts() * router.capacity(rows);
+            router = shape.routing().options(shape.experts(), rows, shape.capacityFactor());
+            long from = (long) part.experts() * router.capacity(rows);
+            this.rows = experts.size() * (fixed() ? from : Math.min(from, router.maxAssignments()));
             long wide = this.rows * GptShape.WIDTH * work.attended;
             squared = owned.floats(device, wide);
             gradient = owned.floats(device, wide);
             logitsGradient = owned.floats(device, (long) rows * shape.experts());
+        }
+
+        /** Whether an expert's rows are at the same place in every step. */
+        final boolean fixed() {
+            return router.overflow() != Overflow.NONE;
         }
     }
 
@@ -95,28 +95,29 @@ final class Experts implements FeedForward {
         final Buffer logits;
         final Buffer raised;
         final Product router;
-        final Product[] up;
-        final Product[] down;
 
-        Slot(
-                ExpertDispatch dispatch,
-                Buffer tokens,
-                Buffer logits,
-                Buffer raised,
-                Product router,
-                Product[] up,
-                Product[] down) {
+        /** Of the experts that have rows. */
+        final List<Product> up = new ArrayList<>();
+
+        final List<Product> down = new ArrayList<>();
+
+        Slot(ExpertDispatch dispatch, Buffer tokens, Buffer logits, Buffer raised, Product router) {
             this.dispatch = dispatch;
             this.tokens = tokens;
             this.logits = logits;
             this.raised = raised;
             this.router = router;
-            this.up = up;
-            this.down = down;
         }
     }
 
     private final Room room;
+    private final Products products;
+    private final int block;
+
+    /** Of the experts of this rank, and their weights. */
+    private final ParameterStore store;
+
+    private final List<Weight> weights;
 
     /**
      * Creates a block's experts.
@@ -146,12 +147,15 @@ final class Experts implements FeedForward {
             Owned owned) {
         this.work = work;
         this.room = room;
+        this.products = products;
+        this.block = block;
+        this.store = experts;
+        this.weights = part.expertLayers().get(block).weights();
         // Each tensor rank contributes a part.
         balance = BALANCE * store.lossFactor() / room.tensor.size();
         int layer = part.layer(block);
-        List<Weight> weights = part.layers().get(layer).weights();
-        int router = weights.size() - 1;
-        List<Weight> expertWeights = part.expertLayers().get(block).weights();
+        List<Weight> beside = part.layers().get(layer).weights();
+        int router = beside.size() - 1;
         Device device = comm.device();
         slots = new Slot[tokens.length];
         for (int s = 0; s < slots.length; s++) {
@@ -164,36 +168,9 @@ final class Experts implements FeedForward {
                             ExpertDispatch.create(
                                     comm,
                                     ExpertOptions.of(room.router, work.hidden)
-                                            .withFixedBlocks(true)));
+                                            .withFixedBlocks(room.fixed())));
             Buffer logits = owned.floats(device, (long) work.rows * part.shape().experts());
             Buffer raised = owned.floats(device, room.squared.count());
-            int local = part.experts();
-            Product[] up = new Product[local];
-            Product[] down = new Product[local];
-            long rows = dispatch.blockRows();
-            for (int e = 0; e < local; e++) {
-                long at = dispatch.firstRow(e);
-                up[e] =
-                        products.local(
-                                expertWeights.get(2 * e),
-                                experts.weight(block, 2 * e),
-                                experts.gradient(block, 2 * e),
-                                rows(dispatch.inputs(), at, rows, work.hidden),
-                                rows(raised, at, rows, GptShape.WIDTH * work.attended),
-                                rows(room.gradient, at, rows, GptShape.WIDTH * work.attended),
-                                rows(dispatch.inputGradients(), at, rows, work.hidden),
-                                rows);
-                down[e] =
-                        products.local(
-                                expertWeights.get(2 * e + 1),
-                                experts.weight(block, 2 * e + 1),
-                                experts.gradient(block, 2 * e + 1),
-                                rows(room.squared, at, rows, GptShape.WIDTH * work.attended),
-                                rows(dispatch.outputs(), at, rows, work.hidden),
-                                rows(dispatch.outputGradients(), at, rows, work.hidden),
-                                rows(room.gradient, at, rows, GptShape.WIDTH * work.attended),
-                                rows);
-            }
             slots[s] =
                     new Slot(
                             dispatch,
@@ -201,15 +178,59 @@ final class Experts implements FeedForward {
                             logits,
                             raised,
                             products.of(
-                                    weights.get(router),
+                                    beside.get(router),
                                     store.weight(layer, router),
                                     store.gradient(layer, router),
                                     room.shared ? room.tokens : tokens[s],
                                     logits,
                                     room.logitsGradient,
-                                    room.routed),
-                            up,
-                            down);
+                                    room.routed));
+            if (room.fixed()) {
+                for (int e = 0; e < part.experts(); e++) {
+                    add(slots[s], e, dispatch.blockRows());
+                }
+            }
+        }
+    }
+
+    /** Adds the products of an expert's rows. */
+    private void add(Slot s, int expert, long rows) {
+        ExpertDispatch dispatch = s.dispatch;
+        long at = dispatch.firstRow(expert);
+        int wide = GptShape.WIDTH * work.attended;
+        s.up.add(
+                products.local(
+                        weights.get(2 * expert),
+                        store.weight(block, 2 * expert),
+                        store.gradient(block, 2 * expert),
+                        rows(dispatch.inputs(), at, rows, work.hidden),
+                        rows(s.raised, at, rows, wide),
+                        rows(room.gradient, at, rows, wide),
+                        rows(dispatch.inputGradients(), at, rows, work.hidden),
+                        rows));
+        s.down.add(
+                products.local(
+                        weights.get(2 * expert + 1),
+                        store.weight(block, 2 * expert + 1),
+                        store.gradient(block, 2 * expert + 1),
+                        rows(room.squared, at, rows, wide),
+                        rows(dispatch.outputs(), at, rows, work.hidden),
+                        rows(dispatch.outputGradients(), at, rows, work.hidden),
+                        rows(room.gradient, at, rows, wide),
+                        rows));
+    }
+
+    /** Makes the products of the rows that came, where their number varies. */
+    private void fit(Slot s) {
+        if (room.fixed()) {
+            return;
+        }
+        s.up.clear();
+        s.down.clear();
+        for (int e = 0; e < s.dispatch.localExperts(); e++) {
+            if (s.dispatch.rowCount(e) > 0) {
+                add(s, e, s.dispatch.rowCount(e));
+            }
         }
     }
 
@@ -224,12 +245,13 @@ final class Experts implements FeedForward {
         s.router.forward();
         s.dispatch.route(s.logits, work.rows);
         s.dispatch.dispatch(tokens);
-        for (Product p : s.up) {
-            p.forward();
+        fit(s);
+        for (int i = 0; i < s.up.size(); i++) {
+            s.up.get(i).forward();
         }
         work.operations.reluSquared(s.raised, room.squared);
-        for (Product p : s.down) {
-            p.forward();
+        for (int i = 0; i < s.down.size(); i++) {
+            s.down.get(i).forward();
         }
         s.dispatch.combine(room.sums);
         addUp();
@@ -264,12 +286,12 @@ final class Experts implements FeedForward {
         Slot s = slots[slot];
         s.dispatch.combineBackward(all(work.gradient, room.outputGradient));
         work.operations.reluSquared(s.raised, room.squared);
-        for (Product p : s.down) {
-            p.backward();
+        for (int i = 0; i < s.down.size(); i++) {
+            s.down.get(i).backward();
         }
         work.operations.reluSquaredBackward(s.raised, room.gradient);
-        for (Product p : s.up) {
-            p.backward();
+        for (int i = 0; i < s.up.size(); i++) {
+            s.up.get(i).backward();
         }
         s.dispatch.dispatchBackward(room.sums);
         addUp();

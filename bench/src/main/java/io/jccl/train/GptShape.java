@@ -14,8 +14,11 @@ import java.util.List;
  * @param context maximum number of characters that a prediction depends on
  * @param vocabulary number of different characters
  * @param experts experts in each block instead of the two matrices; 0 for none
- * @param topK experts per token
+ * @param routing how tokens get to experts
  * @param capacityFactor slots of an expert relative to a balanced load
+ * @param sharedExpert whether all tokens also pass the two matrices, whose output is added to the
+ *     experts' (a shared expert as in DeepSeekMoE, arXiv 2401.06066, or Residual-MoE without
+ *     coefficients, arXiv 2201.05596)
  */
 public record GptShape(
         int layers,
@@ -24,10 +27,42 @@ public record GptShape(
         int context,
         int vocabulary,
         int experts,
-        int topK,
-        double capacityFactor) {
+        Routing routing,
+        double capacityFactor,
+        boolean sharedExpert) {
     /** Width of the feed-forward part as a multiple of the hidden size. */
     public static final int WIDTH = 4;
+
+    /**
+     * A model whose tokens choose one or two experts, without a shared one.
+     *
+     * @param topK experts per token, 1 or 2
+     */
+    public GptShape(
+            int layers,
+            int hidden,
+            int heads,
+            int context,
+            int vocabulary,
+            int experts,
+            int topK,
+            double capacityFactor) {
+        this(
+                layers,
+                hidden,
+                heads,
+                context,
+                vocabulary,
+                experts,
+                topK == 2 ? Routing.TOP2 : Routing.SWITCH,
+                capacityFactor,
+                false);
+    }
+
+    /** Whether blocks have the two matrices. */
+    boolean dense() {
+        return experts == 0 || sharedExpert;
+    }
 
     /** The share of a matrix that a rank holds under tensor parallelism. */
     enum Split {
@@ -105,10 +140,11 @@ public record GptShape(
         List<Weight> all = new ArrayList<>();
         all.add(new Weight("qkv", hidden, 3 * hidden, in, Split.THIRDS));
         all.add(new Weight("out", hidden, hidden, out, Split.ROWS));
-        if (experts == 0) {
+        if (dense()) {
             all.add(new Weight("w1", hidden, WIDTH * hidden, in, Split.COLUMNS));
             all.add(new Weight("w2", WIDTH * hidden, hidden, out / Math.sqrt(WIDTH), Split.ROWS));
-        } else {
+        }
+        if (experts > 0) {
             all.add(new Weight("router", hidden, experts, in, Split.NONE));
         }
         return all;

@@ -8,7 +8,6 @@ import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.gemm.Matmul;
-import io.jccl.parallel.ExpertStatistics;
 import io.jccl.parallel.Mesh;
 import io.jccl.parallel.Pipeline;
 import io.jccl.parallel.PipelineOptions;
@@ -18,9 +17,9 @@ import io.jccl.parallel.ReducerOptions;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.LinkedHashMap;
+import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
-import java.util.Map;
 import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 
@@ -49,6 +48,10 @@ public final class GptTrainer implements AutoCloseable {
     private final @Nullable ParameterStore experts;
     private final WeightFiles weights;
     private final Stage stage;
+
+    /** Of the blocks with experts. */
+    private final ExpertLoad.Meter[] meters;
+
     private final @Nullable Pipeline pipeline;
     private final Batches batches;
     private final Operations operations;
@@ -160,6 +163,8 @@ public final class GptTrainer implements AutoCloseable {
                                                     .withSchedule(schedule)
                                                     .withOverlap(techniques.overlap())))
                             : null;
+            meters = new ExpertLoad.Meter[stage.experts().size()];
+            Arrays.setAll(meters, b -> new ExpertLoad.Meter(settings.shape().experts()));
             sum = owned.add(device.allocate(DataType.FLOAT64, 1));
             counts = part.last() && mesh.coordinate(TENSOR) == 0;
         } catch (RuntimeException | Error e) {
@@ -282,6 +287,9 @@ public final class GptTrainer implements AutoCloseable {
         if (experts != null) {
             experts.step(rate, clip);
         }
+        for (int b = 0; b < meters.length; b++) {
+            meters[b].add(stage.experts().get(b).statistics());
+        }
         step++;
         double mine = stage.takeLoss();
         sum.set(0, counts ? mine : 0);
@@ -395,17 +403,13 @@ public final class GptTrainer implements AutoCloseable {
         return List.of(report.computed(), report.measured());
     }
 
-    /** Load balance of this rank's routers; empty without experts. */
-    Map<String, Double> balance() {
-        Map<String, Double> balance = new LinkedHashMap<>();
-        List<Experts> blocks = stage.experts();
-        for (int b = 0; b < blocks.size() && step > 0; b++) {
-            ExpertStatistics s = blocks.get(b).statistics();
-            String name = "block" + (part.firstBlock() + b);
-            balance.put(name + " fullest expert, times the mean", s.maxOverMean());
-            balance.put(name + " share dropped", s.droppedShare());
+    /** Load of the experts of this rank's blocks; empty without experts. */
+    List<ExpertLoad> loads() {
+        List<ExpertLoad> all = new ArrayList<>();
+        for (int b = 0; b < meters.length; b++) {
+            all.add(meters[b].load(part.firstBlock() + b));
         }
-        return balance;
+        return all;
     }
 
     /**

@@ -183,7 +183,7 @@ final class Stage implements PipelineStage {
                             work.gradient,
                             work.attendedGradient);
             raised[s] = k.raised;
-            if (part.shape().experts() == 0) {
+            if (part.shape().dense()) {
                 up[s] =
                         product(
                                 products,
@@ -225,7 +225,7 @@ final class Stage implements PipelineStage {
                             routed,
                             owned);
             balanced.add(own);
-            inner = own;
+            inner = part.shape().dense() ? new SharedExpert(work, own, inner) : own;
         }
         return new Block(work, x[block], x[block + 1], kept, qkv, out, inner);
     }

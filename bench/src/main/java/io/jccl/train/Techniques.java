@@ -427,11 +427,16 @@ public record Techniques(
                 shape.experts() % expert == 0,
                 "--ep is " + expert + ", expected a divisor of --experts " + shape.experts());
         require(
-                shape.experts() == 0 || (shape.topK() >= 1 && shape.topK() <= 2),
-                "--top-k is " + shape.topK() + ", expected 1 or 2");
+                shape.experts() == 0 || shape.routing().choices() <= shape.experts(),
+                "--router "
+                        + shape.routing().label()
+                        + " needs "
+                        + shape.routing().choices()
+                        + " experts, but --experts is "
+                        + shape.experts());
         require(
-                shape.experts() == 0 || shape.topK() <= shape.experts(),
-                "--top-k is " + shape.topK() + ", expected at most --experts " + shape.experts());
+                !shape.sharedExpert() || shape.experts() > 0,
+                "--shared-expert stands beside experts, but the model has none; give --experts");
     }
 
     private static void range(String name, int value, int least, int most) {

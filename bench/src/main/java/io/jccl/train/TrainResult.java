@@ -18,7 +18,7 @@ import java.util.Map;
  * @param axes seconds per step by kind of communication, the mean over ranks
  * @param measured steps over which shares were measured; 0 if they were not
  * @param bubble pipeline bubble: computed, then measured; empty without a pipeline
- * @param experts load balance of the experts; empty without experts
+ * @param experts load of the experts of rank 0's blocks; empty without experts
  */
 public record TrainResult(
         RunSettings settings,
@@ -32,7 +32,7 @@ public record TrainResult(
         Map<String, Double> axes,
         int measured,
         List<Double> bubble,
-        Map<String, Double> experts) {
+        List<ExpertLoad> experts) {
     /**
      * Sequences per second.
      *

@@ -177,7 +177,7 @@ public final class TrainRun {
                 axes,
                 known ? w.steps : 0,
                 trainer.bubble(),
-                trainer.balance());
+                trainer.loads());
     }
 
     /** The first step, a warm-up, is excluded if there are others. */

@@ -37,10 +37,13 @@ final class Workspace {
     final Buffer attendedGradient;
     final Buffer qkvGradient;
 
-    /** Activations between the two matrices; empty with experts. */
+    /** Activations between the two matrices; empty without them. */
     final Buffer squared;
 
     final Buffer wideGradient;
+
+    /** Output or gradient of the experts while the two matrices beside them compute. */
+    final Buffer beside;
 
     Workspace(
             GptShape shape,
@@ -65,9 +68,10 @@ final class Workspace {
         branch = owned.floats(device, share);
         attendedGradient = owned.floats(device, (long) rows * attended);
         qkvGradient = owned.floats(device, 3L * rows * attended);
-        long wide = shape.experts() > 0 ? 0 : (long) rows * GptShape.WIDTH * attended;
+        long wide = shape.dense() ? (long) rows * GptShape.WIDTH * attended : 0;
         squared = owned.floats(device, wide);
         wideGradient = owned.floats(device, wide);
+        beside = owned.floats(device, shape.experts() > 0 && shape.dense() ? share : 0);
     }
 
     /** Tensors that a block keeps of one micro-batch for the backward pass. */
@@ -84,7 +88,7 @@ final class Workspace {
 
         final Buffer ofMiddleNorm;
 
-        /** Activations between the two matrices; empty with experts. */
+        /** Activations between the two matrices; empty without them. */
         final Buffer raised;
 
         Kept(Workspace w, int heads, Device device, Owned owned) {

@@ -32,13 +32,20 @@ class GptGradientTest {
     /** Large, so that the difference stands out of float32's rounding. */
     private static final double REACH = 2e-3;
 
-    /** With two experts all tokens go to both, so that none changes its expert. */
+    /** Every token goes to every expert, so that none changes its experts. */
     @ParameterizedTest
-    @CsvSource({"false, 0", "true, 0", "false, 2", "true, 2"})
-    void gradientsAreDifferencesOfTheLoss(boolean recompute, int experts) {
+    @CsvSource({
+        "false, 0, TOP2, false",
+        "true, 0, TOP2, false",
+        "false, 2, TOP2, false",
+        "true, 2, TOP2, true",
+        "false, 2, VMOE, true"
+    })
+    void gradientsAreDifferencesOfTheLoss(
+            boolean recompute, int experts, Routing routing, boolean shared) {
         Corpus corpus = Corpus.grammar(3);
         int vocabulary = corpus.alphabet().length();
-        GptShape shape = new GptShape(2, 16, 2, 8, vocabulary, experts, 2, 1);
+        GptShape shape = new GptShape(2, 16, 2, 8, vocabulary, experts, routing, 1, shared);
         try (Owned owned = new Owned()) {
             Communicator comm = owned.add(Communicator.local(1).getFirst());
             Part part = new Part(shape, 0, 1, 0, shape.layers(), 0, experts);

@@ -28,6 +28,8 @@ final class Training {
 
     private static final Axis STEP = new Axis("step", Axis.Scale.LINEAR);
     private static final Axis LOSS = new Axis("loss, nats a character", Axis.Scale.LINEAR);
+    private static final Axis EXPERT = new Axis("expert", Axis.Scale.LINEAR);
+    private static final Axis LOAD = new Axis("load", Axis.Scale.LINEAR);
     private static final Axis SMALL_LOSS = new Axis("loss", Axis.Scale.LINEAR);
     private static final Axis DIFFERENCE = new Axis("difference", Axis.Scale.DECADES);
 
@@ -84,6 +86,16 @@ final class Training {
                             percent(t, "communication_share"),
                             percent(t, "overlap")));
         }
+        List<LineChart> loads = new ArrayList<>();
+        all.forEach(t -> loads(t, loads));
+        if (!loads.isEmpty()) {
+            page.add(
+                    new Figure(
+                            "Load of the experts",
+                            "Tokens of each expert, 1 for the mean of all; a line for each block; the mean"
+                                    + " of the steps.",
+                            LineChart.alike(loads)));
+        }
         List<Chart> charts = new ArrayList<>();
         speeds.addTo(charts, "Samples a second");
         page.add(new Figure("Speed", "Of ranks that share the processors of one machine.", charts));
@@ -99,6 +111,30 @@ final class Training {
                                 "communication",
                                 "overlap"),
                         rows));
+    }
+
+    /** A chart of a run with experts: a line for each block. */
+    private static void loads(Trained t, List<LineChart> charts) {
+        List<Series> series = new ArrayList<>();
+        for (JsonNode load : t.json.path("expert_loads")) {
+            String block = "block " + load.path("block").asInt();
+            List<Point> points = new ArrayList<>();
+            for (JsonNode share : load.path("shares")) {
+                String tip =
+                        String.format(
+                                Locale.ROOT,
+                                "%s, %s, expert %d: %.3g times the mean",
+                                t.title(),
+                                block,
+                                points.size(),
+                                share.asDouble());
+                points.add(new Point(points.size(), share.asDouble(), tip));
+            }
+            series.add(new Series(block, series.size(), Line.SOLID, points));
+        }
+        if (!series.isEmpty()) {
+            charts.add(LineChart.small(t.title(), EXPERT, LOAD, series, List.of()));
+        }
     }
 
     private static String percent(Trained t, String key) {

@@ -17,6 +17,7 @@ import io.jccl.rendezvous.LaunchEnvironment;
 import io.jccl.train.Corpus;
 import io.jccl.train.GptShape;
 import io.jccl.train.Recipe;
+import io.jccl.train.Routing;
 import io.jccl.train.RunSettings;
 import io.jccl.train.Techniques;
 import io.jccl.train.TrainResult;
@@ -94,6 +95,9 @@ public final class TrainCommand implements Callable<Integer> {
                     "dp=2 ep=2 tp=2 sequence-parallel");
 
     private static final int COMPARED_EXPERTS = 4;
+
+    /** What {@code --compare} takes instead of sets of techniques. */
+    private static final String ROUTERS = "routers";
 
     /** Warm-up steps with {@code --compare}, in short runs, and their maximum time. */
     private static final int WARM_STEPS = 100;
@@ -196,7 +200,8 @@ public final class TrainCommand implements Callable<Integer> {
             description =
                     "Train with one set of techniques after the other, and once on a single"
                             + " rank; losses have to agree. Sets are separated by ';', such as 'dp=2"
-                            + " zero=3; tp=2 bf16' (default: every technique).")
+                            + " zero=3; tp=2 bf16'; 'routers' trains once with each router"
+                            + " (default: every technique).")
     private @Nullable String compare;
 
     @Mixin private JsonOption json = new JsonOption();
@@ -277,6 +282,11 @@ public final class TrainCommand implements Callable<Integer> {
                 "--checkpoint '"
                         + checkpoint
                         + "' is for one run, --compare makes several; leave out one");
+        require(
+                compare != null || model.experts > 0 || model.routing() == Routing.SWITCH,
+                "--router is "
+                        + model.routing().label()
+                        + ", but the model has no experts; give --experts");
         weights.check(compare != null, resume != null);
         Map<Path, String> seen = new HashMap<>();
         for (Map.Entry<String, @Nullable Path> e :
@@ -331,7 +341,12 @@ public final class TrainCommand implements Callable<Integer> {
     }
 
     private RunSettings settings(Corpus corpus, Techniques t, int experts, Path folder) {
-        GptShape shape = model.shape(corpus.alphabet().length(), experts);
+        return settings(corpus, t, experts, model.routing(), folder);
+    }
+
+    private RunSettings settings(
+            Corpus corpus, Techniques t, int experts, Routing routing, Path folder) {
+        GptShape shape = model.shape(corpus.alphabet().length(), experts, routing);
         t.check(shape, model.batch);
         model.checkDevice(t, shape);
         Recipe recipe = update.recipe();
@@ -463,6 +478,9 @@ public final class TrainCommand implements Callable<Integer> {
             Engine chosen, Corpus corpus, Path folder, PrintWriter out, Progress progress)
             throws IOException {
         require(ranks == null, "-g is for one run; with --compare each set of techniques says");
+        if (ROUTERS.equals(compare)) {
+            return comparedRouters(chosen, corpus, folder, out, progress);
+        }
         List<RunSettings> sets = new ArrayList<>();
         String given = compare == null ? "" : compare;
         List<String> names = new ArrayList<>(List.of(given.split(";")));
@@ -510,6 +528,26 @@ public final class TrainCommand implements Callable<Integer> {
         report.printTable(out);
         write(report);
         return runs.stream().allMatch(TrainReport.Run::agrees) ? 0 : 1;
+    }
+
+    /** One run for each router that has enough experts, with the techniques of the flags. */
+    private int comparedRouters(
+            Engine chosen, Corpus corpus, Path folder, PrintWriter out, Progress progress)
+            throws IOException {
+        int experts = model.experts > 0 ? model.experts : COMPARED_EXPERTS;
+        List<Routing> routers = new ArrayList<>(List.of(Routing.values()));
+        routers.removeIf(r -> r.choices() > experts);
+        List<TrainReport.Run> runs = new ArrayList<>();
+        for (Routing r : routers) {
+            RunSettings s = settings(corpus, model.techniques(0), experts, r, folder);
+            part = new TrainReporter.Part(runs.size(), routers.size(), s.steps(), false);
+            runs.add(new TrainReport.Run(trainWarm(chosen, s, corpus, out, progress), null));
+        }
+        progress.erase();
+        TrainReport report = report(runs, corpus);
+        report.printRouters(out);
+        write(report);
+        return 0;
     }
 
     private static boolean same(Engine chosen, RunSettings s, RunSettings single) {

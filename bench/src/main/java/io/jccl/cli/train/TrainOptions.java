@@ -4,6 +4,7 @@ import io.jccl.cli.shell.Engine;
 import io.jccl.device.Cuda;
 import io.jccl.parallel.Compression;
 import io.jccl.train.GptShape;
+import io.jccl.train.Routing;
 import io.jccl.train.Techniques;
 import java.util.Locale;
 import java.util.Map;
@@ -69,18 +70,30 @@ final class TrainOptions {
     int experts;
 
     @Option(
+            names = "--router",
+            paramLabel = "<router>",
+            description =
+                    "How characters get to experts: switch, top2, gshard, expert-choice, vmoe,"
+                            + " next-best or no-drop (default: switch).")
+    @Nullable String router;
+
+    @Option(
             names = "--top-k",
-            defaultValue = "1",
             paramLabel = "<n>",
-            description = "Experts per character, 1 or 2 (default: ${DEFAULT-VALUE}).")
-    int topK;
+            description = "1 for --router switch, 2 for top2.")
+    @Nullable Integer topK;
+
+    @Option(
+            names = "--shared-expert",
+            description = "Every character passes one more expert, which all ranks have.")
+    boolean sharedExpert;
 
     @Option(
             names = "--capacity-factor",
             defaultValue = "1.25",
             paramLabel = "<x>",
             description =
-                    "Slots of an expert relative to a balanced load; overflowing tokens are dropped"
+                    "Slots of an expert relative to a balanced load, for routers with a capacity"
                             + " (default: ${DEFAULT-VALUE}).")
     double capacityFactor;
 
@@ -199,8 +212,27 @@ final class TrainOptions {
                     "Seed of text, initial parameters and batches (default: ${DEFAULT-VALUE}).")
     long seed;
 
+    /** The router of the flags. */
+    Routing routing() {
+        require(
+                topK == null || topK == 1 || topK == 2,
+                "--top-k is " + topK + ", expected 1 or 2; --router has more");
+        Routing byNumber = topK != null && topK == 2 ? Routing.TOP2 : Routing.SWITCH;
+        Routing chosen = router == null ? byNumber : Routing.of(router);
+        require(
+                topK == null || chosen == byNumber,
+                "--top-k "
+                        + topK
+                        + " is --router "
+                        + byNumber.label()
+                        + ", but --router is "
+                        + router
+                        + "; leave out --top-k");
+        return chosen;
+    }
+
     /** The model, checked as far as possible without techniques. */
-    GptShape shape(int vocabulary, int experts) {
+    GptShape shape(int vocabulary, int experts, Routing routing) {
         range("--layers", layers, 1, 1000);
         range("--hidden", hidden, 4, 1 << 14);
         range("--heads", heads, 1, hidden);
@@ -223,7 +255,15 @@ final class TrainOptions {
                     "--capacity-factor is " + capacityFactor + ", expected more than 0");
         }
         return new GptShape(
-                layers, hidden, heads, context, vocabulary, experts, topK, capacityFactor);
+                layers,
+                hidden,
+                heads,
+                context,
+                vocabulary,
+                experts,
+                routing,
+                capacityFactor,
+                sharedExpert);
     }
 
     /**

@@ -7,8 +7,10 @@ import io.jccl.cli.shell.Verdict;
 import io.jccl.cli.shell.Version;
 import io.jccl.internal.Cpus;
 import io.jccl.parallel.Compression;
+import io.jccl.train.ExpertLoad;
 import io.jccl.train.GptShape;
 import io.jccl.train.Recipe;
+import io.jccl.train.Routing;
 import io.jccl.train.RunSettings;
 import io.jccl.train.Techniques;
 import io.jccl.train.TrainResult;
@@ -16,6 +18,7 @@ import java.io.PrintWriter;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.function.ToDoubleFunction;
 import org.jspecify.annotations.Nullable;
 
 /** The result of {@code train} as text and JSON. */
@@ -29,7 +32,10 @@ final class TrainReport {
 
     static final double NARROW_TOLERANCE = 2e-2;
 
-    /** A rounded gate may route a token to another expert. */
+    /**
+     * A rounded gate may route a token to another expert; with GShard's chance, which depends on
+     * every bit of a gate, so does one of another order of sums.
+     */
     static final double NARROW_EXPERT_TOLERANCE = 0.1;
 
     /**
@@ -45,6 +51,7 @@ final class TrainReport {
      */
     static final double LATE_TOLERANCE = 1;
 
+    private static final String ROUTERS = "%-14s %9s %9s %9s %9s %10s%n";
     private static final String LINE = "%-44s %5s %9s %10s %10s %7s %8s  %s";
 
     /**
@@ -59,10 +66,10 @@ final class TrainReport {
         }
 
         double tolerance() {
-            if (techniques().bfloat16()) {
-                return result.settings().shape().experts() > 0
-                        ? NARROW_EXPERT_TOLERANCE
-                        : NARROW_TOLERANCE;
+            GptShape g = result.settings().shape();
+            boolean chance = g.experts() > 0 && g.routing() == Routing.GSHARD;
+            if (techniques().bfloat16() || chance) {
+                return g.experts() > 0 ? NARROW_EXPERT_TOLERANCE : NARROW_TOLERANCE;
             }
             return switch (techniques().compress()) {
                 case Compression.None none -> TOLERANCE;
@@ -70,6 +77,13 @@ final class TrainReport {
                 case Compression.TopK topK -> LATE_TOLERANCE;
                 case Compression.PowerSgd powerSgd -> LATE_TOLERANCE;
             };
+        }
+
+        /** What a model's experts are, if it has any; nothing more for Switch's. */
+        private static String experts(GptShape g) {
+            String shared = g.sharedExpert() ? " and a shared one" : "";
+            String router = g.routing() == Routing.SWITCH ? "" : " by " + g.routing().label();
+            return g.experts() == 0 ? "" : ", experts" + router + shared;
         }
 
         double difference() {
@@ -81,9 +95,8 @@ final class TrainReport {
         }
 
         String name() {
-            boolean experts = result.settings().shape().experts() > 0;
             boolean gpus = result.engine().equals("nccl");
-            return techniques() + (experts ? ", experts" : "") + (gpus ? ", cuda" : "");
+            return techniques() + experts(result.settings().shape()) + (gpus ? ", cuda" : "");
         }
     }
 
@@ -100,7 +113,7 @@ final class TrainReport {
     /** The settings in one line. */
     String subtitle() {
         RunSettings s = runs.getFirst().result().settings();
-        return model(s, text)
+        return model(s, text, oneRouter())
                 + String.format(
                         Locale.ROOT,
                         "; CPU, %d processors, JDK %s",
@@ -108,8 +121,8 @@ final class TrainReport {
                         Runtime.version());
     }
 
-    /** The model in one line. */
-    static String model(RunSettings s, String text) {
+    /** The model in one line, without its router on request. */
+    static String model(RunSettings s, String text, boolean router) {
         GptShape g = s.shape();
         return String.format(
                 Locale.ROOT,
@@ -119,7 +132,11 @@ final class TrainReport {
                 g.layers(),
                 g.hidden(),
                 g.heads(),
-                g.experts() == 0 ? "" : g.experts() + " experts (top " + g.topK() + "), ",
+                g.experts() == 0
+                        ? ""
+                        : g.experts()
+                                + (g.sharedExpert() ? " experts and a shared one" : " experts")
+                                + (router ? " (" + g.routing().label() + "), " : ", "),
                 g.context(),
                 text,
                 s.batch(),
@@ -171,8 +188,15 @@ final class TrainReport {
                     100 * r.bubble().get(0),
                     100 * r.bubble().get(1));
         }
-        for (Map.Entry<String, Double> e : r.experts().entrySet()) {
-            line(out, "  " + e.getKey(), "%.4g", e.getValue());
+        for (ExpertLoad e : r.experts()) {
+            line(
+                    out,
+                    "experts, block" + e.block(),
+                    "fullest %.2f times the mean, %.1f %% of choices and %.1f %% of characters"
+                            + " dropped",
+                    e.fullest(),
+                    100 * e.droppedChoices(),
+                    100 * e.droppedTokens());
         }
         out.flush();
     }
@@ -234,6 +258,37 @@ final class TrainReport {
         out.flush();
     }
 
+    /** Prints a table of routers, each figure of experts the mean over steps and blocks. */
+    void printRouters(PrintWriter out) {
+        out.println("# jccl " + Version.TEXT + " train --compare routers");
+        out.println("# " + subtitle());
+        out.println(
+                "# dropped: characters that no expert took; fullest: tokens of the fullest expert,"
+                        + " times the mean; entropy: 1 if the load is even");
+        out.printf(ROUTERS, "router", "loss", "dropped", "fullest", "entropy", "step");
+        for (Run run : runs) {
+            TrainResult r = run.result();
+            out.printf(
+                    ROUTERS,
+                    r.settings().shape().routing().label(),
+                    String.format(Locale.ROOT, "%.4f", r.losses().getLast()),
+                    String.format(Locale.ROOT, "%.1f %%", 100 * mean(r, ExpertLoad::droppedTokens)),
+                    String.format(Locale.ROOT, "%.2f", mean(r, ExpertLoad::fullest)),
+                    String.format(Locale.ROOT, "%.3f", mean(r, ExpertLoad::entropy)),
+                    String.format(Locale.ROOT, "%.2f ms", r.stepSeconds() * 1e3));
+        }
+        out.flush();
+    }
+
+    private boolean oneRouter() {
+        return runs.stream().map(r -> r.result().settings().shape().routing()).distinct().count()
+                == 1;
+    }
+
+    private static double mean(TrainResult r, ToDoubleFunction<ExpertLoad> of) {
+        return r.experts().stream().mapToDouble(of).average().orElse(Double.NaN);
+    }
+
     private static String percent(double part) {
         return Double.isNaN(part) ? "-" : String.format(Locale.ROOT, "%.0f %%", 100 * part);
     }
@@ -288,7 +343,8 @@ final class TrainReport {
         n.put("context", g.context());
         n.put("vocabulary", g.vocabulary());
         n.put("experts", g.experts());
-        n.put("top_k", g.topK());
+        n.put("router", g.routing().label());
+        n.put("shared_expert", g.sharedExpert());
         n.put("capacity_factor", g.capacityFactor());
         n.put("batch", s.batch());
         n.put("optimizer", s.optimizer().label());
@@ -316,8 +372,18 @@ final class TrainReport {
             n.put("bubble_formula", r.bubble().get(0));
             put(n, "bubble_measured", r.bubble().get(1));
         }
-        ObjectNode experts = n.putObject("expert_balance");
-        r.experts().forEach((k, v) -> put(experts, k, v));
+        ArrayNode loads = n.putArray("expert_loads");
+        for (ExpertLoad e : r.experts()) {
+            ObjectNode load = loads.addObject();
+            load.put("block", e.block());
+            load.put("dropped_choices", e.droppedChoices());
+            load.put("dropped_tokens", e.droppedTokens());
+            load.put("fullest", e.fullest());
+            load.put("variation", e.variation());
+            load.put("entropy", e.entropy());
+            ArrayNode shares = load.putArray("shares");
+            e.shares().forEach(shares::add);
+        }
         if (run.reference() != null) {
             n.put("reference", new Run(run.reference(), null).name());
             n.put("largest_difference", run.difference());

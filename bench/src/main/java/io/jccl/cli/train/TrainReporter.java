@@ -84,7 +84,7 @@ final class TrainReporter implements TrainRun.Report {
                             + ": "
                             + settings.techniques().ranks()
                             + " ranks");
-            out.println("# " + TrainReport.model(settings, source));
+            out.println("# " + TrainReport.model(settings, source, true));
             out.println("#   step    loss (nats a character)");
             out.flush();
         }

@@ -96,6 +96,20 @@ class TrainingPagesTest {
     }
 
     @Test
+    void experts() throws Exception {
+        Path a = folder.resolve("a.json");
+        run("train --experts 4 --router top2" + SMALL, "-J", a);
+        Document d = report(a);
+        assertTrue(texts(d, "h2", "").contains("Load of the experts"));
+        // The curve of the loss, and a line of four experts for each of two blocks.
+        assertEquals(1 + 2, elements(d, "polyline", "line").size());
+        assertEquals(4 + 2 * 4, elements(d, "circle", "").size());
+        double share = json(a).at("/jccl_train/runs/0/expert_loads/1/shares/2").asDouble();
+        String tip = String.format(Locale.ROOT, "block 1, expert 2: %.3g times the mean", share);
+        assertTrue(texts(d, "circle", "").stream().anyMatch(t -> t.endsWith(tip)), tip);
+    }
+
+    @Test
     void fitsAreLaidOverEachOther() throws Exception {
         Path a = folder.resolve("a.json");
         run("fit-demo --quick --max-blocks 2 --only plain,all", "-J", a);

@@ -11,6 +11,7 @@ import io.jccl.LocalJob;
 import io.jccl.cli.Main;
 import io.jccl.cli.launch.RunCommand;
 import io.jccl.cli.launch.RunCommandTest;
+import io.jccl.train.Routing;
 import java.io.File;
 import java.io.IOException;
 import java.io.PrintWriter;
@@ -21,6 +22,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Comparator;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
@@ -102,6 +104,11 @@ class TrainCommandTest {
                 "--ep 2 --experts 4 | --ep is 2, expected a divisor of --dp 1",
                 "--dp 2 --ep 2 --experts 3 | --ep is 2, expected a divisor of --experts 3",
                 "--experts 4 --top-k 3 | --top-k is 3, expected 1 or 2",
+                "--experts 4 --router top3 | router is 'top3', expected one of switch, top2",
+                "--experts 4 --router vmoe --top-k 2 | --top-k 2 is --router top2, but",
+                "--experts 1 --router gshard | --router gshard needs 2 experts, but --experts is 1",
+                "--router vmoe | --router is vmoe, but the model has no experts; give --experts",
+                "--shared-expert | --shared-expert stands beside experts, but",
                 "--sequence-parallel | --tp is 1",
                 "--zero 4 | --zero is 4, expected 0 to 3",
                 "--offload disk | offload is 'disk', expected none, host or nvme",
@@ -213,6 +220,36 @@ class TrainCommandTest {
                         .parse(svg.toFile())
                         .getElementsByTagName("polyline");
         assertEquals(5 + 4, curves.getLength(), "losses, and differences from the first");
+    }
+
+    @Test
+    void comparesRouters() throws Exception {
+        Path json = folder.resolve("a.json");
+        Result r =
+                run("--compare routers --experts 4 --shared-expert --dp 2 --ep 2 --json " + json);
+        assertEquals(0, r.status, r::toString);
+        JsonNode runs = json(json).get("runs");
+        assertEquals(Routing.values().length, runs.size());
+        for (int i = 0; i < runs.size(); i++) {
+            String router = Routing.values()[i].label();
+            JsonNode run = runs.get(i);
+            assertEquals(router, run.get("router").asText());
+            assertTrue(run.get("shared_expert").asBoolean());
+            assertEquals(2, run.get("expert_loads").size());
+            for (JsonNode load : run.get("expert_loads")) {
+                assertEquals(4, load.get("shares").size());
+                boolean drops = load.get("dropped_tokens").asDouble() > 0;
+                assertTrue(!drops || !router.equals("no-drop"), router);
+            }
+            String loss = String.format(Locale.ROOT, "%.4f", run.get("losses").get(9).asDouble());
+            String row = "^" + router + " +" + loss.replace(".", "\\.") + " .*";
+            assertEquals(1, r.out.lines().filter(l -> l.matches(row)).count(), r.out);
+        }
+        // With fewer experts than choices a router is left out.
+        r = run("--compare routers --experts 1 --steps 2");
+        assertEquals(0, r.status, r::toString);
+        assertTrue(r.out.lines().noneMatch(l -> l.startsWith("top2")), r.out);
+        assertTrue(r.out.lines().anyMatch(l -> l.startsWith("no-drop")), r.out);
     }
 
     @Test

@@ -13,7 +13,7 @@ import java.util.EnumMap;
 import java.util.List;
 import java.util.Map;
 
-/** Gradients in one contiguous buffer, reduced by one collective. */
+/** Gradients in one contiguous buffer, which it does not own, reduced by one collective. */
 final class Bucket implements AutoCloseable {
     /** Alignment of each gradient in bytes, that of a cache line and of a GPU's widest access. */
     private static final long ALIGNMENT = 64;
@@ -148,7 +148,6 @@ final class Bucket implements AutoCloseable {
     public void close() {
         List<AutoCloseable> all = new ArrayList<>(events);
         all.add(exchange);
-        all.add(memory);
         Closing.all(all);
     }
 }

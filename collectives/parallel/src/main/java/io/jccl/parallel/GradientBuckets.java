@@ -5,27 +5,51 @@ import io.jccl.compute.Compute;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
+import io.jccl.device.Stream;
 import io.jccl.internal.Closing;
 import io.jccl.parallel.GradientReducer.Parameter;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
+import java.util.Optional;
 import org.jspecify.annotations.Nullable;
 
-/** The buckets of a {@link GradientReducer} and the views of its gradients. */
+/**
+ * The buckets of a {@link GradientReducer} and the views of its gradients. Memory has the order of
+ * the buckets, from the last parameter of a type to its first, so other sizes of buckets are other
+ * slices of it.
+ */
 final class GradientBuckets implements AutoCloseable {
     /** Most elements of a bucket for top-k, whose indices and values share one buffer. */
     private static final long MOST_COUNTED = 1L << 30;
 
+    private final Communicator own;
+    private final List<Parameter> parameters;
+    private final ReducerOptions options;
+
+    /** Null if the sizes of buckets are fixed. */
+    private final @Nullable BucketTrials trials;
+
     /** In the order in which they are launched. */
-    final Bucket[] all;
+    Bucket[] all = {};
 
     /** The bucket of each parameter. */
     final Bucket[] of;
 
     /** The gradient of each parameter. */
     final Buffer[] gradients;
+
+    /**
+     * What holds the gradients: one for each bucket, or one for each type if buckets may change.
+     */
+    private final List<Buffer> memories = new ArrayList<>();
+
+    /** The memory of each parameter. */
+    private final Buffer[] within;
+
+    /** The place of each parameter there, in elements. */
+    private final long[] place;
 
     private final List<Buffer> carried = new ArrayList<>();
 
@@ -34,43 +58,111 @@ final class GradientBuckets implements AutoCloseable {
 
     /** Allocates the buckets on the communicator's device. */
     GradientBuckets(Communicator own, List<Parameter> parameters, ReducerOptions options) {
+        this.own = own;
+        this.parameters = parameters;
+        this.options = options;
+        trials = options.tuning().bytes().isEmpty() ? null : new BucketTrials(options.tuning());
         of = new Bucket[parameters.size()];
         gradients = new Buffer[parameters.size()];
-        List<AutoCloseable> made = new ArrayList<>();
+        within = new Buffer[parameters.size()];
+        place = new long[parameters.size()];
         try {
             // On the host, the reducer's vector loops convert.
-            Compute compute =
+            converter =
                     own.device().kind() == Device.Kind.CUDA
                                     && options.compression() instanceof Compression.Cast
                             ? Compute.of(own.device())
                             : null;
-            if (compute != null) {
-                made.add(compute);
-                converter = compute;
-            }
-            List<Bucket.Plan> plans = Bucket.plan(parameters, options);
-            all = new Bucket[plans.size()];
-            for (int i = 0; i < all.length; i++) {
-                Bucket.Plan plan = plans.get(i);
+            for (Bucket.Plan plan :
+                    Bucket.plan(parameters, trials == null ? options : buckets(Long.MAX_VALUE))) {
                 Buffer memory = own.device().allocate(plan.type(), plan.count());
-                made.add(memory);
-                Exchange exchange = exchange(own, parameters, plan, memory, options, compute);
-                made.add(exchange);
-                carried.addAll(exchange.carried());
-                all[i] = new Bucket(plan, memory, own.device(), exchange);
+                memories.add(memory);
                 for (int k = 0; k < plan.members().size(); k++) {
                     int p = plan.members().get(k);
-                    of[p] = all[i];
-                    gradients[p] = memory.slice(plan.offsets().get(k), parameters.get(p).count());
+                    within[p] = memory;
+                    place[p] = plan.offsets().get(k);
+                    gradients[p] = memory.slice(place[p], parameters.get(p).count());
                 }
             }
+            divide(options);
         } catch (RuntimeException | Error e) {
             try {
-                Closing.all(made.reversed());
+                close();
             } catch (RuntimeException suppressed) {
                 e.addSuppressed(suppressed);
             }
             throw e;
+        }
+    }
+
+    /** Options with buckets of a size. */
+    private ReducerOptions buckets(long bytes) {
+        boolean whole = bytes == Long.MAX_VALUE;
+        return options.withBuckets(
+                whole ? bytes : Math.min(bytes, options.firstBucketBytes()), bytes);
+    }
+
+    /** Begins a pass. All ranks have begun equally many that communicate: they agree on trials. */
+    void begin(boolean communicate, Stream stream) {
+        if (communicate && trials != null) {
+            switch (trials.begin()) {
+                case STAY -> {}
+                case SWITCH -> divide(buckets(trials.bytes()));
+                case DECIDE -> divide(buckets(trials.agree(own, stream).chosenBytes()));
+            }
+        }
+        for (Bucket b : all) {
+            b.begin();
+        }
+    }
+
+    /** Ends a pass that has communicated. */
+    void end() {
+        for (Bucket b : all) {
+            b.end();
+        }
+        if (trials != null) {
+            trials.end(System.nanoTime());
+        }
+    }
+
+    void zero() {
+        for (Buffer memory : memories) {
+            memory.zero();
+        }
+    }
+
+    /** Bytes that this rank contributes in one step. */
+    long bytes() {
+        long sum = 0;
+        for (Bucket b : all) {
+            sum += b.exchange.bytes();
+        }
+        return sum;
+    }
+
+    /** What tuning has found. */
+    Optional<BucketTuning.Result> tuned() {
+        return trials == null ? Optional.empty() : Optional.ofNullable(trials.result());
+    }
+
+    /** Makes buckets, in place of those that there are; gradients keep their values and views. */
+    private void divide(ReducerOptions sizes) {
+        Bucket[] before = all;
+        all = new Bucket[0];
+        Closing.all(Arrays.asList(before));
+        carried.clear();
+        for (Bucket.Plan plan : Bucket.plan(parameters, sizes)) {
+            int first = plan.members().getFirst();
+            Buffer memory = within[first].slice(place[first], plan.count());
+            Exchange exchange = exchange(own, parameters, plan, memory, options, converter);
+            Bucket bucket = new Bucket(plan, memory, own.device(), exchange);
+            all = Arrays.copyOf(all, all.length + 1);
+            all[all.length - 1] = bucket;
+            carried.addAll(exchange.carried());
+            for (int p : plan.members()) {
+                of[p] = bucket;
+            }
         }
     }
 
@@ -178,6 +270,7 @@ final class GradientBuckets implements AutoCloseable {
     @Override
     public void close() {
         List<AutoCloseable> parts = new ArrayList<>(Arrays.asList(all).reversed());
+        parts.addAll(memories);
         if (converter != null) {
             parts.add(converter);
         }

@@ -16,6 +16,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
+import java.util.Optional;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -98,6 +99,8 @@ public final class GradientReducer implements AutoCloseable {
             return rows * columns;
         }
     }
+
+    private static final int MOST_NAMED = 10;
 
     private enum Phase {
         IDLE,
@@ -214,18 +217,22 @@ public final class GradientReducer implements AutoCloseable {
      * @param communicate whether {@link #finish} averages over all ranks; the same on all ranks. If
      *     false, gradients keep the caller's values, to be added to in the next pass
      * @throws IllegalStateException if the previous pass was not finished
+     * @throws JcclException if buckets are {@linkplain ReducerOptions#withTuning tuned}, and
+     *     another rank has failed or memory cannot be allocated
      */
     public void begin(boolean communicate) {
         checkUsable();
         if (phase != Phase.IDLE) {
             throw new IllegalStateException("begin in the middle of a pass; finish that one first");
         }
+        try {
+            buckets.begin(communicate, stream);
+        } catch (RuntimeException e) {
+            throw failed(e);
+        }
         phase = communicate ? Phase.COMMUNICATE : Phase.ACCUMULATE;
         Arrays.fill(ready, false);
         next = 0;
-        for (Bucket b : buckets.all) {
-            b.begin();
-        }
     }
 
     /**
@@ -348,9 +355,7 @@ public final class GradientReducer implements AutoCloseable {
             throw failed(e);
         }
         Arrays.fill(used, false);
-        for (Bucket b : buckets.all) {
-            b.end();
-        }
+        buckets.end();
     }
 
     private void requireAllUsed() {
@@ -362,12 +367,9 @@ public final class GradientReducer implements AutoCloseable {
             }
         }
         if (missing != null) {
-            // At most ten names.
-            String names =
-                    String.join(", ", missing.subList(0, Math.min(10, missing.size())))
-                            + (missing.size() > 10
-                                    ? " and " + (missing.size() - 10) + " more"
-                                    : "");
+            int more = Math.max(0, missing.size() - MOST_NAMED);
+            String names = String.join(", ", missing.subList(0, missing.size() - more));
+            names += more > 0 ? " and " + more + " more" : "";
             IllegalStateException e =
                     new IllegalStateException(
                             "no gradient was ready for "
@@ -379,7 +381,7 @@ public final class GradientReducer implements AutoCloseable {
         }
     }
 
-    /** Stores the reason and aborts the other ranks, so that none waits for this one. */
+    /** Aborts the other ranks, so that none waits for this one. */
     private RuntimeException failed(RuntimeException e) {
         if (failure == null) {
             failure = e;
@@ -410,9 +412,7 @@ public final class GradientReducer implements AutoCloseable {
         if (phase != Phase.IDLE) {
             throw new IllegalStateException("zero in the middle of a pass; finish that one first");
         }
-        for (Bucket b : buckets.all) {
-            b.memory.zero();
-        }
+        buckets.zero();
     }
 
     /**
@@ -425,16 +425,21 @@ public final class GradientReducer implements AutoCloseable {
     }
 
     /**
+     * What tuning has found.
+     *
+     * @return the same on all ranks; empty before {@link #begin} of the first step after all trials
+     */
+    public Optional<BucketTuning.Result> tuned() {
+        return buckets.tuned();
+    }
+
+    /**
      * Bytes that this rank contributes in one step, after compression.
      *
      * @return bytes, including padding for alignment
      */
     public long wireBytes() {
-        long sum = 0;
-        for (Bucket b : buckets.all) {
-            sum += b.exchange.bytes();
-        }
-        return sum;
+        return buckets.bytes();
     }
 
     private String named(int parameter) {
@@ -490,7 +495,6 @@ public final class GradientReducer implements AutoCloseable {
                 + parameters.size()
                 + " parameters in "
                 + buckets.all.length
-                + " buckets"
-                + (closed ? ", closed]" : "]");
+                + (closed ? " buckets, closed]" : " buckets]");
     }
 }

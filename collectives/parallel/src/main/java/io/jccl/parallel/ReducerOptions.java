@@ -18,20 +18,24 @@ import java.util.Objects;
  *     the sum of orthogonal ones, the mean of equal ones, so the learning rate of one rank may
  *     stay. For float32 in host memory, without compression, on 2<sup>k</sup> ranks, among which
  *     each gradient travels <i>k</i> times; as much memory again as the gradients. Default off
+ * @param tuning whether the first steps try sizes of buckets; default {@link BucketTuning#OFF}
  */
 public record ReducerOptions(
         long bucketBytes,
         long firstBucketBytes,
         boolean findUnused,
         Compression compression,
-        boolean adasum) {
+        boolean adasum,
+        BucketTuning tuning) {
     /** 25 MiB, 1 MiB, every parameter used, the mean without compression. */
     public static final ReducerOptions DEFAULT =
-            new ReducerOptions(25L << 20, 1L << 20, false, Compression.NONE, false);
+            new ReducerOptions(
+                    25L << 20, 1L << 20, false, Compression.NONE, false, BucketTuning.OFF);
 
     /** Checks the settings. */
     public ReducerOptions {
         Objects.requireNonNull(compression, "compression");
+        Objects.requireNonNull(tuning, "tuning");
         check("bucketBytes", bucketBytes);
         check("firstBucketBytes", firstBucketBytes);
         if (adasum && !(compression instanceof Compression.None)) {
@@ -39,6 +43,15 @@ public record ReducerOptions(
                     "the compression is "
                             + compression
                             + ", but Adasum needs whole gradients; use Compression.NONE, or the mean");
+        }
+        if (!tuning.bytes().isEmpty()
+                && !(compression instanceof Compression.None
+                        || compression instanceof Compression.Cast)) {
+            throw new IllegalArgumentException(
+                    "the compression is "
+                            + compression
+                            + ", whose state belongs to a bucket, so buckets cannot be tuned; use"
+                            + " Compression.Cast or NONE, or withBuckets");
         }
     }
 
@@ -56,7 +69,7 @@ public record ReducerOptions(
      * @return new settings
      */
     public ReducerOptions withBuckets(long first, long others) {
-        return new ReducerOptions(others, first, findUnused, compression, adasum);
+        return new ReducerOptions(others, first, findUnused, compression, adasum, tuning);
     }
 
     /**
@@ -66,7 +79,7 @@ public record ReducerOptions(
      * @return new settings
      */
     public ReducerOptions withFindUnused(boolean find) {
-        return new ReducerOptions(bucketBytes, firstBucketBytes, find, compression, adasum);
+        return new ReducerOptions(bucketBytes, firstBucketBytes, find, compression, adasum, tuning);
     }
 
     /**
@@ -76,7 +89,7 @@ public record ReducerOptions(
      * @return new settings
      */
     public ReducerOptions withCompression(Compression form) {
-        return new ReducerOptions(bucketBytes, firstBucketBytes, findUnused, form, adasum);
+        return new ReducerOptions(bucketBytes, firstBucketBytes, findUnused, form, adasum, tuning);
     }
 
     /**
@@ -86,6 +99,19 @@ public record ReducerOptions(
      * @return new settings
      */
     public ReducerOptions withAdasum(boolean sum) {
-        return new ReducerOptions(bucketBytes, firstBucketBytes, findUnused, compression, sum);
+        return new ReducerOptions(
+                bucketBytes, firstBucketBytes, findUnused, compression, sum, tuning);
+    }
+
+    /**
+     * These settings with buckets whose size is found in the first steps.
+     *
+     * @param search the candidates; such as {@link BucketTuning#DEFAULT}, or {@link
+     *     BucketTuning#OFF}
+     * @return new settings
+     */
+    public ReducerOptions withTuning(BucketTuning search) {
+        return new ReducerOptions(
+                bucketBytes, firstBucketBytes, findUnused, compression, adasum, search);
     }
 }

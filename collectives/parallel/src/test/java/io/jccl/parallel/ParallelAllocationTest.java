@@ -33,6 +33,7 @@ class ParallelAllocationTest {
                 options,
                 options.withFindUnused(true),
                 options.withAdasum(true),
+                options.withTuning(new BucketTuning(List.of(4000L, 9000L), 2)),
                 options.withCompression(new Compression.Cast(DataType.BFLOAT16)),
                 options.withCompression(new Compression.TopK(0.01)),
                 options.withCompression(new Compression.PowerSgd(2)));

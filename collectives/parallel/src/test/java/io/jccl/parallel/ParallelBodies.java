@@ -130,6 +130,8 @@ final class ParallelBodies {
         return all;
     }
 
+    private static final BucketTuning TUNING = new BucketTuning(List.of(700L, 30_000L), 1);
+
     /**
      * The mean of exact values is right on every rank, bit for bit, whatever the shapes, buckets,
      * order of gradients and passes without communication.
@@ -146,10 +148,15 @@ final class ParallelBodies {
                     ReducerOptions.DEFAULT
                             .withBuckets(1 + random.nextInt(20_000), 1 + random.nextInt(40_000))
                             .withFindUnused(random.nextBoolean());
+            // The last round changes buckets between its steps: twice two trials of two steps.
+            boolean tuned = round == 3;
+            options = tuned ? options.withTuning(TUNING) : options;
+            int steps = tuned ? Math.toIntExact(TUNING.trialSteps()) + 2 : 3;
             Random own = new Random(seed + c.rank());
             try (GradientReducer reducer = GradientReducer.create(c, parameters, options);
                     Stream compute = c.device().newStream()) {
-                for (int step = 0; step < 3; step++) {
+                for (int step = 0; step < steps; step++) {
+                    assertEquals(tuned && step > TUNING.trialSteps(), reducer.tuned().isPresent());
                     int passes = 1 + random.nextInt(3);
                     for (int pass = 0; pass < passes; pass++) {
                         boolean last = pass == passes - 1;
@@ -167,7 +174,21 @@ final class ParallelBodies {
                     }
                     check(reducer, parameters, c.size(), seed, step * 8, passes);
                 }
+                if (tuned) {
+                    agreed(c, reducer.tuned().orElseThrow());
+                }
             }
+        }
+    }
+
+    /** All ranks have the same times, and the size with the shortest. */
+    private static void agreed(Communicator c, BucketTuning.Result result) {
+        for (int i = 0; i < result.seconds().size(); i++) {
+            long bits = Double.doubleToRawLongBits(result.seconds().get(i));
+            for (long other : ConsistencyCheck.gather(c, bits)) {
+                assertEquals(bits, other);
+            }
+            assertTrue(result.seconds().get(i) >= result.seconds().get(result.chosen()));
         }
     }
 

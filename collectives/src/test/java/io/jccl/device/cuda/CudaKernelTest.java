@@ -155,13 +155,16 @@ class CudaKernelTest {
         Device device = Cuda.device(0);
         try (Compute c = Compute.of(device);
                 Stream stream = device.newStream()) {
-            Buffer x = device.allocate(DataType.FLOAT32, 8);
-            // An address that a program brought along, of memory that it frees.
-            Buffer gone = Cuda.wrapAddress(device, x.address(), DataType.FLOAT32, 8);
-            x.close();
-            c.fill(gone, 1, stream);
-            assertThrows(CudaFatalException.class, stream::synchronize);
-            TestFake.reset();
+            // Again and again: the error comes at any moment of the wait.
+            for (int i = 0; i < 1000; i++) {
+                Buffer x = device.allocate(DataType.FLOAT32, 8);
+                // An address that a program brought along, of memory that it frees.
+                Buffer gone = Cuda.wrapAddress(device, x.address(), DataType.FLOAT32, 8);
+                x.close();
+                c.fill(gone, 1, stream);
+                assertThrows(CudaFatalException.class, stream::synchronize);
+                TestFake.reset();
+            }
         }
     }
 

@@ -1,7 +1,9 @@
 package io.jccl.topology.cost;
 
+import io.jccl.topology.Link;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.Operation;
+import io.jccl.topology.Processor;
 import io.jccl.topology.Switch;
 import io.jccl.topology.Topology;
 import io.jccl.topology.plan.Channel;
@@ -53,8 +55,8 @@ record PlannedRate(double busbwGBps, boolean nvlink, String limitedBy) {
     }
 
     /**
-     * The share of a plan's rates that remains, since traffic through host bridges takes more of
-     * its links.
+     * The share of a plan's rates that remains, since traffic through the host bridges of some CPUs
+     * takes more of its links.
      */
     private static double usable(Plan plan, double bridgeOverhead) {
         Topology t = plan.topology();
@@ -62,7 +64,7 @@ record PlannedRate(double busbwGBps, boolean nvlink, String limitedBy) {
         double[] load = new double[2 * t.links().size()];
         for (Channel c : plan.channels()) {
             for (Hop hop : c.hops()) {
-                double more = bridged(t, hop) ? bridgeOverhead : 1;
+                double more = split(t, hop) ? bridgeOverhead : 1;
                 boolean tree = c instanceof Channel.Tree;
                 for (int arc : hop.route().arcs()) {
                     boolean pcie = t.links().get(arc >> 1).kind() == LinkKind.PCIE;
@@ -79,13 +81,39 @@ record PlannedRate(double busbwGBps, boolean nvlink, String limitedBy) {
         return share;
     }
 
-    private static boolean bridged(Topology t, Hop hop) {
+    /**
+     * Whether a hop goes through the host bridges of one CPU that splits it into small packets: one
+     * of Intel's, or one that is not known. NCCL 2.30, src/graph/search.cc, followPath: paths of
+     * type PHB, so not those between sockets, and no other vendor's CPUs.
+     */
+    private static boolean split(Topology t, Hop hop) {
+        Switch bridge = null;
         for (int arc : hop.route().arcs()) {
+            if (t.links().get(arc >> 1).kind() == LinkKind.SMP) {
+                return false;
+            }
             if (t.nodes().get(t.head(arc)) instanceof Switch sw
                     && (sw.kind() == Switch.Kind.HOST_BRIDGE || sw.kind() == Switch.Kind.NUMA)) {
-                return true;
+                bridge = sw;
             }
         }
-        return false;
+        if (bridge == null) {
+            return false;
+        }
+        Processor cpu = t.processor(numa(t, bridge));
+        return cpu == null || cpu.vendor().isEmpty() || cpu.vendor().equals("GenuineIntel");
+    }
+
+    /** The NUMA node of a host bridge; the bridge itself if the graph has none. */
+    private static int numa(Topology t, Switch bridge) {
+        for (Link link : t.links(bridge.id())) {
+            int next = link.opposite(bridge.id());
+            if (bridge.kind() == Switch.Kind.HOST_BRIDGE
+                    && t.nodes().get(next) instanceof Switch sw
+                    && sw.kind() == Switch.Kind.NUMA) {
+                return next;
+            }
+        }
+        return bridge.id();
     }
 }

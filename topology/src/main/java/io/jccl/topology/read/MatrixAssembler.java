@@ -10,9 +10,11 @@ import io.jccl.topology.read.PathMatrix.GpuRow;
 import io.jccl.topology.read.PathMatrix.NicRow;
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.jspecify.annotations.Nullable;
@@ -223,18 +225,43 @@ final class MatrixAssembler {
     }
 
     /**
-     * Whether affinities matter: they place GPUs on NUMA nodes, and no path between GPUs that are
-     * all joined by NVLink depends on that.
+     * Whether affinities matter: they place GPUs on NUMA nodes where codes do not. No path between
+     * GPUs that are all joined by NVLink depends on that, and SYS or a path of PCIe decides it.
      */
     private static boolean needed(List<List<PathCode>> codes, int gpus) {
+        int size = codes.size();
+        DisjointSets node = new DisjointSets(size);
+        boolean linked = true;
+        for (int i = 0; i < size; i++) {
+            for (int j = i + 1; j < size; j++) {
+                PathCode.Kind kind = codes.get(i).get(j).kind();
+                linked &= j >= gpus || kind == PathCode.Kind.NV;
+                switch (kind) {
+                    case PIX, PXB, PHB, NODE -> node.unite(i, j);
+                    default -> {}
+                }
+            }
+        }
+        if (linked) {
+            return gpus == 1 && size > 1;
+        }
+        Set<List<Integer>> apart = new HashSet<>();
+        for (int i = 0; i < size; i++) {
+            for (int j = 0; j < size; j++) {
+                if (codes.get(i).get(j).kind() == PathCode.Kind.SYS) {
+                    apart.add(List.of(node.find(i), node.find(j)));
+                }
+            }
+        }
         for (int i = 0; i < gpus; i++) {
-            for (int j = i + 1; j < gpus; j++) {
-                if (codes.get(i).get(j).kind() != PathCode.Kind.NV) {
+            for (int j = 0; j < i; j++) {
+                List<Integer> pair = List.of(node.find(i), node.find(j));
+                if (node.find(i) != node.find(j) && !apart.contains(pair)) {
                     return true;
                 }
             }
         }
-        return gpus == 1 && codes.size() > 1;
+        return false;
     }
 
     private List<Values> affinities(List<Integer> gpus, boolean needed) {

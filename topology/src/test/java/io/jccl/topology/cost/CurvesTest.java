@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.topology.LinkKind;
+import io.jccl.topology.Processor;
 import io.jccl.topology.Source;
 import io.jccl.topology.Switch;
 import io.jccl.topology.Topology;
@@ -99,7 +100,11 @@ class CurvesTest {
         int[] numa = {
             b.addSwitch("numa0", Switch.Kind.NUMA), b.addSwitch("numa1", Switch.Kind.NUMA)
         };
-        b.link(numa[0], numa[1], LinkKind.SMP, 1, 16, Source.NCCL_MODEL);
+        // The sources name AMD, not the generation: as with any such CPU, 16 GB/s between sockets.
+        Processor amd = new Processor("x86_64", "AuthenticAMD", 0, 0);
+        b.processor(numa[0], amd);
+        b.processor(numa[1], amd);
+        b.link(numa[0], numa[1], LinkKind.SMP, 1, amd.smpGbps(), Source.NCCL_MODEL);
         for (int i = 0; i < gpus; i++) {
             int bridge = b.addSwitch("host-bridge" + i, Switch.Kind.HOST_BRIDGE);
             b.link(i, bridge, LinkKind.PCIE, 1, 24, Source.NCCL_MODEL);

@@ -131,9 +131,9 @@ class TopologyReaderTest {
         assertEquals(new PathMatrix.GpuRow("GPU1", 1, "3", "", "N/A"), spaces.gpus().get(1));
         contains(
                 error(
-                        "GPU0 GPU1 CPU Affinity NUMA Affinity\n"
-                                + "GPU0 X SYS 0\nGPU1 SYS X 0-3 1\n"),
-                "line 2, column 12",
+                        "GPU0 GPU1 GPU2 CPU Affinity NUMA Affinity\n"
+                                + "GPU0 X NV4 SYS   0\nGPU1 NV4 X SYS 0-3 1\nGPU2 SYS SYS X 0-3 1\n"),
+                "line 2, column 18",
                 "[0]",
                 "2 headings",
                 "which are empty");
@@ -143,8 +143,8 @@ class TopologyReaderTest {
     void aLostTabAmongAffinitiesIsNoticed() {
         String text =
                 "\tGPU0\tGPU1\tGPU2\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n"
-                        + "GPU0\t X \tSYS\tSYS\t0-95,128-1900\t\tN/A\n"
-                        + "GPU1\tSYS\t X \tSYS\t0-95,128-190\t0\t\tN/A\n"
+                        + "GPU0\t X \tNV4\tSYS\t0-95,128-1900\t\tN/A\n"
+                        + "GPU1\tNV4\t X \tSYS\t0-95,128-190\t0\t\tN/A\n"
                         + "GPU2\tSYS\tSYS\t X \t96-127\t1\t\tN/A\n";
         assertEquals("0-95,128-190", matrix(text).gpus().get(0).cpuAffinity());
         assertEquals("0", matrix(text).gpus().get(0).numaAffinity());
@@ -152,20 +152,21 @@ class TopologyReaderTest {
                 error(text.replace("128-190\t0", "128-191\t0")), "line 2, column", "a tab is lost");
     }
 
-    /** Between GPUs that NVLink joins nothing depends on affinities. */
-    @Test
-    void affinitiesThatNobodyNeedsRefuseNothing() {
+    /** Nothing depends on affinities between GPUs that NVLink joins, or whose codes are of PCIe. */
+    @ParameterizedTest
+    @ValueSource(strings = {"NV12", "PHB", "SYS"})
+    void affinitiesThatNobodyNeedsRefuseNothing(String code) {
         String text =
                 "\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n"
                         + "GPU0\t X \tNV12\tPIX\t0-95,128-1910\t\tN/A\n"
-                        + "GPU1\tNV12\t X \tPIX\t96-127\t1\t\tN/A\n"
-                        + "NIC0\tPIX\tPIX\t X\n";
+                        + "GPU1\tNV12\t X \tSYS\t96-127\t1\t\tN/A\n"
+                        + "NIC0\tPIX\tSYS\t X\n";
+        text = text.replace("NV12", code);
         PathMatrix m = matrix(text);
-        assertEquals("NV12", m.code(0, 1).text());
+        assertEquals(code, m.code(0, 1).text());
         assertNull(m.gpus().get(0).cpuAffinity());
         assertEquals("96-127", m.gpus().get(1).cpuAffinity());
         assertTrue(m.warnings().toString().contains("its affinities are left out"), text);
-        contains(error(text.replace("NV12", "SYS")), "line 2, column", "a tab is lost");
     }
 
     @Test
@@ -379,8 +380,10 @@ class TopologyReaderTest {
                 "line 2",
                 "OK");
         contains(
-                error("\tGPU0\tGPU1\tCPU Affinity\nGPU0\tX\tPIX\t0-3;5\nGPU1\tPIX\tX\t0-3\n"),
-                "line 2, column 12",
+                error(
+                        "\tGPU0\tGPU1\tGPU2\tCPU Affinity\nGPU0\tX\tNV4\tSYS\t0-3;5\n"
+                                + "GPU1\tNV4\tX\tSYS\t0-3\nGPU2\tSYS\tSYS\tX\t0-3\n"),
+                "line 2, column 16",
                 "'0-3;5'",
                 "expected a list");
     }
