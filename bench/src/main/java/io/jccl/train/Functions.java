@@ -45,7 +45,8 @@ public final class Functions {
      * @param end the row after the last
      * @param width elements of a row
      */
-    public static void norm(MemorySegment x, MemorySegment normed, long begin, long end, int width) {
+    public static void norm(
+            MemorySegment x, MemorySegment normed, long begin, long end, int width) {
         int most = Math.max(1, PIECE / width);
         float[] piece = piece(0, width);
         for (long r = begin; r < end; r += most) {
@@ -277,7 +278,12 @@ public final class Functions {
      * @param end the element after the last
      */
     static void accumulate(
-            MemorySegment from, float factor, MemorySegment to, DataType type, long begin, long end) {
+            MemorySegment from,
+            float factor,
+            MemorySegment to,
+            DataType type,
+            long begin,
+            long end) {
         float[] piece = piece(0, PIECE);
         float[] sum = piece(1, PIECE);
         for (long i = begin; i < end; i += PIECE) {

@@ -61,8 +61,7 @@ final class HostOperations implements Operations {
                 case SUM -> Functions.sum(a, b, c, begin, end);
                 case RELU_SQUARED -> Functions.reluSquared(a, b, begin, end);
                 case RELU_SQUARED_BACKWARD -> Functions.reluSquaredBackward(a, b, begin, end);
-                case LOOK_UP ->
-                        Functions.lookUp(a, b, c, memory[3], memory[4], begin, end, width);
+                case LOOK_UP -> Functions.lookUp(a, b, c, memory[3], memory[4], begin, end, width);
                 case SCATTER_ADD -> Functions.scatterAdd(a, b, rows, c, begin, end, width);
                 case CROSS_ENTROPY ->
                         Functions.crossEntropy(a, b, begin, end, width, factor, losses);

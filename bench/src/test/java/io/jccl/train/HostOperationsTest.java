@@ -31,7 +31,9 @@ class HostOperationsTest {
     private static final long PATIENCE_NANOS = TimeUnit.MINUTES.toNanos(1);
     private static final ThreadMXBean THREADS = (ThreadMXBean) ManagementFactory.getThreadMXBean();
 
-    /** All operations one after the other; rows and elements are not multiples of what is shared. */
+    /**
+     * All operations one after the other; rows and elements are not multiples of what is shared.
+     */
     private static final class Model implements AutoCloseable {
         final Owned owned = new Owned();
         final Random random = new Random(5);

@@ -182,8 +182,7 @@ final class HostLayers extends CheckedLayers {
                 (r, column, to, count) -> {
                     float[] g = out.load(r * width + column, count);
                     from.load(r * width + column, to, count);
-                    LayerLoops.norm(
-                            to, 0, count, mean(kept, layer, r), by(kept, layer, r), to, 0);
+                    LayerLoops.norm(to, 0, count, mean(kept, layer, r), by(kept, layer, r), to, 0);
                     for (int i = 0; i < count; i++) {
                         to[i] = g[i] * to[i];
                     }

@@ -365,13 +365,7 @@ public final class AttentionLoops {
     }
 
     private void write(
-            float[] from,
-            MemorySegment to,
-            int sequence,
-            int row,
-            int rows,
-            int width,
-            int head) {
+            float[] from, MemorySegment to, int sequence, int row, int rows, int width, int head) {
         for (int i = 0; i < rows; i++) {
             long place = at(sequence, row + i) * width + (long) head * size;
             kernel.store(from, i * wide, to, type, place, size);

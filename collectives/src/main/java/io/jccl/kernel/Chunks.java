@@ -10,8 +10,8 @@ import org.jspecify.annotations.Nullable;
  *
  * <p>Each thread takes a contiguous share in chunks, of 65536 elements unless stated otherwise,
  * which suits memory that was first touched in the same order, and then chunks that others have not
- * started yet. Where chunks begin does not depend on the number of threads. Nothing is allocated for
- * a run.
+ * started yet. Where chunks begin does not depend on the number of threads. Nothing is allocated
+ * for a run.
  *
  * <p><b>Threads:</b> one at a time runs.
  */

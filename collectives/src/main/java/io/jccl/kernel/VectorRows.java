@@ -184,8 +184,7 @@ final class VectorRows extends RowKernel {
             FloatVector v = FloatVector.fromArray(F, x, at + i);
             most = most.blend(v, v.compare(VectorOperators.GT, most));
         }
-        return Math.max(
-                most.reduceLanes(VectorOperators.MAX), rest.max(x, at + whole, n - whole));
+        return Math.max(most.reduceLanes(VectorOperators.MAX), rest.max(x, at + whole, n - whole));
     }
 
     private static FloatVector exp(FloatVector x) {
@@ -316,17 +315,7 @@ final class VectorRows extends RowKernel {
             FloatVector.fromArray(F, y, to + i).add(v).intoArray(y, to + i);
         }
         rest.normBackward(
-                x,
-                at + whole,
-                g,
-                gAt + whole,
-                n - whole,
-                mean,
-                by,
-                level,
-                along,
-                y,
-                to + whole);
+                x, at + whole, g, gAt + whole, n - whole, mean, by, level, along, y, to + whole);
     }
 
     @Override

@@ -77,8 +77,7 @@ class RowKernelTest {
         equal(
                 "norm's gradient",
                 n,
-                (k, x, y) ->
-                        k.normBackward(x, EDGE, x, EDGE, n, 0.1f, 2f, 0.2f, 0.3f, y, EDGE));
+                (k, x, y) -> k.normBackward(x, EDGE, x, EDGE, n, 0.1f, 2f, 0.2f, 0.3f, y, EDGE));
     }
 
     /** A sum of n products is off by at most (n + 1) / 2 steps of the absolute ones. */

@@ -142,8 +142,8 @@ abstract class Tile {
     abstract void spread(float[] from, int count, float[] to, int at, int panelStride);
 
     /**
-     * Copies a row of tiles, panelStride elements apart, to contiguous elements; count is a multiple
-     * of {@link #columns}.
+     * Copies a row of tiles, panelStride elements apart, to contiguous elements; count is a
+     * multiple of {@link #columns}.
      */
     abstract void collect(float[] from, int at, int panelStride, float[] to, int count);
 
