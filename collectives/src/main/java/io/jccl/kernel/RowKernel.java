@@ -18,10 +18,10 @@ public abstract class RowKernel {
     public static final RowKernel BEST = make(Templates.VECTOR);
 
     /** Below this argument {@link #exp} is 0, which is off by less than 2^-125. */
-    static final float EXP_LEAST = -87.33f;
+    static final float EXP_LEAST = (float) -87.33;
 
     /** Above this argument {@link #exp} is infinite. */
-    static final float EXP_MOST = 88.37f;
+    static final float EXP_MOST = (float) 88.37;
 
     static final float LOG2_E = (float) (1 / Math.log(2));
 
