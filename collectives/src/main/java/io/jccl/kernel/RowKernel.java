@@ -29,9 +29,9 @@ public abstract class RowKernel {
     static final float TO_INTEGER = 0x1.8p23f;
 
     /** The logarithm of 2 in two parts; products of the first with small integers are exact. */
-    static final float LN2_HIGH = 0.693359375f;
+    static final float LN2_HIGH = 355 / 512f;
 
-    static final float LN2_LOW = (float) (Math.log(2) - 0.693359375);
+    static final float LN2_LOW = (float) (Math.log(2) - 355 / 512.0);
 
     /** The bits of 1. */
     static final int ONE = 0x3f800000;

@@ -18,7 +18,19 @@ class RowKernelTest {
     private static final int EDGE = 3;
     private static final float GUARD = -77;
     private static final float[] SPECIAL = {
-        0, -0f, 1, Float.NaN, 1 / 0f, -1 / 0f, 1e-45f, -1e-40f, 88.3f, -87.3f, -87.4f, 3e38f, -3e38f
+        0,
+        -0f,
+        1,
+        Float.NaN,
+        1 / 0f,
+        -1 / 0f,
+        Float.MIN_VALUE,
+        -1e-40f,
+        88.3f,
+        -87.3f,
+        -87.4f,
+        3e38f,
+        -3e38f
     };
 
     private final RowKernel plain = RowKernel.make(false);

@@ -102,6 +102,6 @@ class BucketTuningTest {
     }
 
     private static String message(Runnable r) {
-        return assertThrows(IllegalArgumentException.class, r::run).getMessage();
+        return String.valueOf(assertThrows(IllegalArgumentException.class, r::run).getMessage());
     }
 }
