@@ -136,7 +136,7 @@ class HostOperationsTest {
             m.gradient.copyTo(sums);
             m.y.copyTo(rows);
             for (int r = 0; r < ROWS; r++) {
-                int to = (int) m.index.get(r) * WIDTH;
+                int to = ((int) m.index.get(r)) * WIDTH;
                 for (int c = 0; c < WIDTH; c++) {
                     sums[to + c] += rows[r * WIDTH + c];
                 }
