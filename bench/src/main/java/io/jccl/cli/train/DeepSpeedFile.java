@@ -4,12 +4,14 @@ import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.IntNode;
+import com.fasterxml.jackson.databind.node.TextNode;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -51,10 +53,65 @@ final class DeepSpeedFile {
             new Kind("true or false", n -> n.isBoolean() ? n.booleanValue() : null);
     private static final Kind FOLDER =
             new Kind("a folder", n -> n.isTextual() ? Path.of(n.textValue()) : null);
-    private static final Kind RULE = new Kind("Adam, AdamW or SGD", DeepSpeedFile::rule);
+    private static final Kind RULE = new Kind("Adam, AdamW, SGD or Lion", DeepSpeedFile::rule);
 
     private static final List<RecipeOptions.Rule> RULES =
-            List.of(RecipeOptions.Rule.adam, RecipeOptions.Rule.adamw, RecipeOptions.Rule.sgd);
+            List.of(
+                    RecipeOptions.Rule.adam,
+                    RecipeOptions.Rule.adamw,
+                    RecipeOptions.Rule.sgd,
+                    RecipeOptions.Rule.lion);
+
+    /** Rules of which DeepSpeed has the same decay as the flag; that of Adam is another. */
+    private static final Set<RecipeOptions.Rule> DECAYED =
+            Set.of(RecipeOptions.Rule.adamw, RecipeOptions.Rule.lion);
+
+    private static final String BETAS = "optimizer.params.betas";
+    private static final String USUAL_BETAS = "[0.9,0.999]";
+
+    /** Lion's of the trainer; DeepSpeed has {@link #USUAL_BETAS} for all its rules. */
+    private static final String LION_BETAS = "[0.9,0.99]";
+
+    private static final String SCHEDULE = "scheduler.type";
+    private static final String WARMUP_TYPE = "scheduler.params.warmup_type";
+    private static final String WARMUP = "scheduler.params.warmup_num_steps";
+    private static final String HIGHEST = "scheduler.params.warmup_max_lr";
+    private static final String TOTAL_STEPS = "scheduler.params.total_num_steps";
+    private static final String LOWEST = "scheduler.params.cos_min_ratio";
+    private static final String DECAY_LR = "WarmupDecayLR";
+    private static final String COSINE_LR = "WarmupCosineLR";
+
+    /** Where the warm-up begins: the trainer's at 0. */
+    private static final List<String> FIRST =
+            List.of("scheduler.params.warmup_min_lr", "scheduler.params.warmup_min_ratio");
+
+    /** Schedules of deepspeed/runtime/lr_schedules.py, and their shapes. */
+    private static final Map<String, String> SCHEDULES =
+            Map.of("WarmupLR", "constant", DECAY_LR, "linear", COSINE_LR, "cosine");
+
+    // Defaults of the same file.
+    private static final int USUAL_WARMUP = 1000;
+    private static final int LEAST_WARMUP = 2;
+    private static final double USUAL_HIGHEST = 0.001;
+    private static final double USUAL_LOWEST = 0.0001;
+
+    /** Keys that several flags, or conditions, depend on. */
+    private static final Set<String> COMBINED =
+            Set.of(
+                    MICRO,
+                    STATE,
+                    PARAMETERS,
+                    DECAY,
+                    CLIP,
+                    BETAS,
+                    SCHEDULE,
+                    WARMUP_TYPE,
+                    WARMUP,
+                    HIGHEST,
+                    TOTAL_STEPS,
+                    LOWEST,
+                    FIRST.getFirst(),
+                    FIRST.getLast());
 
     private record Flag(String option, Kind kind) {}
 
@@ -81,8 +138,6 @@ final class DeepSpeedFile {
     /** Keys that must have a value, since the trainer has no flag for them: what it does. */
     private static final Map<String, String> FIXED =
             Map.of(
-                    "optimizer.params.betas",
-                    "[0.9,0.999]",
                     "optimizer.params.eps",
                     "1.0E-8",
                     "fp16.enabled",
@@ -148,6 +203,9 @@ final class DeepSpeedFile {
     private final List<String> unknown = new ArrayList<>();
     private final Map<String, Object> flags = new TreeMap<>();
 
+    /** Keys that are "auto". */
+    private final Set<String> open = new HashSet<>();
+
     private DeepSpeedFile(Path file, JsonNode root) {
         this.file = file;
         collect("", root);
@@ -191,7 +249,9 @@ final class DeepSpeedFile {
                             && !e.getValue().isEmpty()
                             && !FIXED.containsKey(key)) {
                         collect(key + ".", e.getValue());
-                    } else if (!e.getValue().asText("").equals("auto")) {
+                    } else if (e.getValue().asText("").equals("auto")) {
+                        open.add(key);
+                    } else {
                         leaves.put(key, e.getValue());
                     }
                 });
@@ -212,12 +272,14 @@ final class DeepSpeedFile {
             } else if (fixed != null) {
                 requireFixed(key, value, fixed);
             } else if (!WITHOUT_EFFECT.contains(key)
-                    && !Set.of(MICRO, STATE, PARAMETERS, DECAY, CLIP).contains(key)
+                    && !COMBINED.contains(key)
                     && SECTIONS_WITHOUT_EFFECT.stream().noneMatch(key::startsWith)) {
                 unknown.add(key);
             }
         });
         clippingAndDecay();
+        betas();
+        schedule();
         tiers();
     }
 
@@ -247,7 +309,7 @@ final class DeepSpeedFile {
         return value.doubleValue();
     }
 
-    /** No clipping is written as 0; only AdamW's decay is what the trainer's flag does. */
+    /** No clipping is written as 0; only some rules' decay is what the trainer's flag does. */
     private void clippingAndDecay() {
         double clip = number(CLIP);
         if (clip > 0) {
@@ -255,13 +317,76 @@ final class DeepSpeedFile {
         }
         JsonNode node = leaves.get(DECAY);
         double decay = number(DECAY);
-        if (flags.get("--optimizer") == RecipeOptions.Rule.adamw) {
+        if (flags.get("--optimizer") instanceof RecipeOptions.Rule r && DECAYED.contains(r)) {
             if (node != null) {
                 flags.put("--weight-decay", decay);
             }
         } else if (node != null && decay > 0) {
-            throw refused(DECAY, node, "expected 0 unless optimizer.type is AdamW");
+            throw refused(DECAY, node, "expected 0 unless optimizer.type is AdamW or Lion");
         }
+    }
+
+    private void betas() {
+        JsonNode given = leaves.get(BETAS);
+        if (flags.get("--optimizer") == RecipeOptions.Rule.lion) {
+            if (given == null || !given.toString().equals(LION_BETAS)) {
+                throw refused(
+                        BETAS,
+                        given == null ? new TextNode(USUAL_BETAS) : given,
+                        "but jccl train has " + LION_BETAS + " for Lion; give those");
+            }
+        } else if (given != null) {
+            requireFixed(BETAS, given, USUAL_BETAS);
+        }
+    }
+
+    /**
+     * The trainer's rate rises from the first step on; DeepSpeed's two steps later, since it is set
+     * at the end of a step, and the first of those is that of step 0.
+     */
+    private void schedule() {
+        JsonNode type = leaves.get(SCHEDULE);
+        if (type == null) {
+            return;
+        }
+        String name = type.asText();
+        String shape = SCHEDULES.get(name);
+        if (shape == null) {
+            throw refused(SCHEDULE, type, "expected WarmupLR, " + DECAY_LR + " or " + COSINE_LR);
+        }
+        JsonNode how = leaves.getOrDefault(WARMUP_TYPE, new TextNode("log"));
+        if (!how.asText().equals("linear")) {
+            throw refused(WARMUP_TYPE, how, "expected \"linear\"; \"log\" is DeepSpeed's default");
+        }
+        for (String key : FIRST) {
+            JsonNode first = leaves.get(key);
+            if (first != null && number(key) != 0) {
+                throw refused(key, first, "but jccl train has 0 there; leave it out");
+            }
+        }
+        flags.put("--lr-schedule", shape);
+        flags.put("--lr-warmup", Math.max(LEAST_WARMUP, count(WARMUP, USUAL_WARMUP)));
+        if (shape.equals("cosine")) {
+            flags.put("--lr-min", leaves.containsKey(LOWEST) ? number(LOWEST) : USUAL_LOWEST);
+        } else if (leaves.containsKey(HIGHEST)) {
+            flags.put("--lr", number(HIGHEST));
+        } else if (name.equals(DECAY_LR) && !open.contains(HIGHEST)) {
+            flags.put("--lr", USUAL_HIGHEST);
+        }
+        if (leaves.containsKey(TOTAL_STEPS)) {
+            flags.put("--steps", count(TOTAL_STEPS, 0));
+        }
+    }
+
+    private int count(String key, int otherwise) {
+        JsonNode node = leaves.get(key);
+        if (node == null) {
+            return otherwise;
+        }
+        if (!node.canConvertToInt() || node.intValue() < 1) {
+            throw refused(key, node, "expected a whole number above 0");
+        }
+        return node.intValue();
     }
 
     /** The state may be on a drive; what else is offloaded goes to the host with it. */
@@ -307,14 +432,10 @@ final class DeepSpeedFile {
      * of which DeepSpeed takes any that determine the others.
      */
     private void batch(CommandLine line) {
-        JsonNode node = leaves.get(MICRO);
-        if (node == null) {
+        if (!leaves.containsKey(MICRO)) {
             return;
         }
-        if (!node.canConvertToInt() || node.intValue() < 1) {
-            throw refused(MICRO, node, "expected a whole number above 0");
-        }
-        long each = node.longValue() * (int) flags.getOrDefault("--accumulate", 1);
+        long each = (long) count(MICRO, 1) * (int) flags.getOrDefault("--accumulate", 1);
         Object total = flags.get("--batch");
         if (total instanceof Integer all) {
             if (all % each != 0) {

@@ -18,6 +18,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+import picocli.CommandLine;
 
 class DeepSpeedFileTest {
     /** As in DeepSpeed's own examples, with what the trainer need not know. */
@@ -96,6 +97,51 @@ class DeepSpeedFileTest {
         assertEquals(2, run(a).get("dp").asInt());
     }
 
+    /** Names, defaults and formulas of deepspeed/runtime/lr_schedules.py. */
+    @ParameterizedTest
+    @CsvSource(
+            delimiter = '|',
+            quoteCharacter = '\0',
+            value = {
+                "WarmupLR | \"warmup_max_lr\": 0.02, \"warmup_num_steps\": 3 | --lr 0.02 --lr-schedule constant --lr-warmup 3",
+                "WarmupDecayLR | \"total_num_steps\": 9, \"warmup_min_lr\": 0 | --lr 0.001 --lr-schedule linear --lr-warmup 1000 --steps 9",
+                "WarmupDecayLR | \"warmup_max_lr\": \"auto\", \"warmup_num_steps\": 1 | --lr-schedule linear --lr-warmup 2",
+                "WarmupCosineLR | \"warmup_num_steps\": 4, \"total_num_steps\": 8 | --lr-min 1.0E-4 --lr-schedule cosine --lr-warmup 4 --steps 8",
+                "WarmupCosineLR | \"warmup_num_steps\": 4, \"cos_min_ratio\": 0.1 | --lr-min 0.1 --lr-schedule cosine --lr-warmup 4"
+            })
+    void schedulesAreFlags(String type, String more, String flags) throws IOException {
+        String config =
+                "{\"scheduler\": {\"type\": \""
+                        + type
+                        + "\", \"params\": {\"warmup_type\": \"linear\", "
+                        + more
+                        + "}}}";
+        Path file = Files.writeString(folder.resolve("config.json"), config);
+        String[] line = {"--deepspeed", file.toString(), "--layers", "1", "--hidden", "16"};
+        CommandLine parsed = new CommandLine(new TrainCommand(Map.of()));
+        parsed.parseArgs(line);
+        StringWriter said = new StringWriter();
+        DeepSpeedFile.read(file).apply(parsed, new PrintWriter(said, true));
+        assertEquals("# --deepspeed " + file + ": " + flags, said.toString().strip());
+        // What the flags say is what the command then has.
+        String[] words = flags.split(" ");
+        for (int i = 0; i < words.length; i += 2) {
+            Object value = parsed.getCommandSpec().findOption(words[i]).getValue();
+            assertEquals(words[i + 1], String.valueOf(value));
+        }
+    }
+
+    @Test
+    void lionHasItsOwnBetas() throws IOException {
+        Path json = folder.resolve("a.json");
+        String config =
+                "{\"optimizer\": {\"type\": \"Lion\", \"params\":"
+                        + " {\"betas\": [0.9, 0.99], \"weight_decay\": 0.5}}}";
+        assertEquals(0, train(config, "--json", json.toString()), err::toString);
+        assertTrue(out.toString().contains("--optimizer lion --weight-decay 0.5"), out::toString);
+        assertEquals(2, run(json).get("losses").size());
+    }
+
     @Test
     void theCommandLineWins() throws IOException {
         Path json = folder.resolve("a.json");
@@ -123,7 +169,12 @@ class DeepSpeedFileTest {
                 "{\"gradient_clipping\": -1} | gradient_clipping is -1, expected a number, 0 or above",
                 "{\"optimizer\": {\"type\": \"OneBitAdam\"}} | optimizer.type is \"OneBitAdam\", expected Adam,",
                 "{\"optimizer\": {\"params\": {\"betas\": [0.8, 0.9]}}} | betas is [0.8,0.9], but jccl train has",
-                "{\"optimizer\": {\"params\": {\"weight_decay\": 0.1}}} | weight_decay is 0.1, expected 0 unless optimizer.type is AdamW",
+                "{\"optimizer\": {\"params\": {\"weight_decay\": 0.1}}} | weight_decay is 0.1, expected 0 unless optimizer.type is AdamW or Lion",
+                "{\"optimizer\": {\"type\": \"Lion\"}} | betas is \"[0.9,0.999]\", but jccl train has [0.9,0.99] for Lion",
+                "{\"scheduler\": {\"type\": \"OneCycle\"}} | scheduler.type is \"OneCycle\", expected WarmupLR, WarmupDecayLR or",
+                "{\"scheduler\": {\"type\": \"WarmupLR\"}} | warmup_type is \"log\", expected \"linear\"",
+                "{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_type\": \"linear\", \"warmup_min_lr\": 1e-4}}} | warmup_min_lr is 1.0E-4, but jccl train has 0",
+                "{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_type\": \"linear\", \"warmup_num_steps\": 0.5}}} | warmup_num_steps is 0.5, expected a whole number",
                 "{\"zero_optimization\": {\"stage\": \"two\"}} | zero_optimization.stage is \"two\", expected a whole number",
                 "{\"zero_optimization\": {\"stage\": 4}} | --zero is 4, expected 0 to 3",
                 "{\"zero_optimization\": {\"offload_param\": {\"device\": \"nvme\"}}} | offload_param.device is \"nvme\", expected none or cpu",
