@@ -181,6 +181,8 @@ public final class TrainCommand implements Callable<Integer> {
 
     @Mixin private WeightOptions weights = new WeightOptions();
 
+    @Mixin private MetricsOptions metrics = new MetricsOptions();
+
     /** The run under way among all that {@code --compare} makes; null if there is only one. */
     private TrainReporter.@Nullable Part part;
 
@@ -288,6 +290,7 @@ public final class TrainCommand implements Callable<Integer> {
                         + model.routing().label()
                         + ", but the model has no experts; give --experts");
         weights.check(compare != null, resume != null);
+        metrics.check(compare != null);
         Map<Path, String> seen = new HashMap<>();
         for (Map.Entry<String, @Nullable Path> e :
                 List.<Map.Entry<String, @Nullable Path>>of(
@@ -396,8 +399,7 @@ public final class TrainCommand implements Callable<Integer> {
             RunSettings s = settings(corpus, t, model.experts, folder);
             boolean prints = comm.rank() == 0;
             TrainResult result =
-                    new TrainRun(corpus, s, 1)
-                            .run(comm, reporter(s, corpus, prints, out, progress));
+                    run(new TrainRun(corpus, s, 1), comm, s, corpus, prints, out, progress);
             progress.erase();
             if (prints) {
                 TrainReport report = report(List.of(new TrainReport.Run(result, null)), corpus);
@@ -439,14 +441,10 @@ public final class TrainCommand implements Callable<Integer> {
                     chosen.devices(size),
                     options(),
                     comm -> {
-                        boolean first = comm.rank() == 0;
-                        TrainRun.Report report =
-                                first
-                                        ? reporter(s, corpus, prints, out, progress)
-                                        : (step, loss, seconds) -> {};
-                        TrainResult r = run.run(comm, report);
-                        if (first) {
-                            result.set(r);
+                        if (comm.rank() == 0) {
+                            result.set(run(run, comm, s, corpus, prints, out, progress));
+                        } else {
+                            run.run(comm, (step, loss, seconds) -> {});
                         }
                     });
         } catch (JcclException e) {
@@ -462,6 +460,25 @@ public final class TrainCommand implements Callable<Integer> {
             throw new IllegalStateException("rank 0 left no result; please report it");
         }
         return r;
+    }
+
+    /** Trains as a rank that may print, and writes metrics if it is the first. */
+    private TrainResult run(
+            TrainRun run,
+            Communicator comm,
+            RunSettings s,
+            Corpus corpus,
+            boolean prints,
+            PrintWriter out,
+            Progress progress)
+            throws IOException {
+        TrainRun.Report told = reporter(s, corpus, prints, out, progress);
+        if (comm.rank() > 0) {
+            return run.run(comm, told);
+        }
+        try (MetricsLog log = metrics.log(s, told)) {
+            return run.run(comm, log);
+        }
     }
 
     private TrainRun.Report reporter(

@@ -1,0 +1,60 @@
+package io.jccl.cli.train;
+
+import io.jccl.cli.shell.Output;
+import io.jccl.train.RunSettings;
+import io.jccl.train.TrainRun;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import org.jspecify.annotations.Nullable;
+import picocli.CommandLine.Option;
+
+/** Where {@code train} writes the metrics of each step while it runs. */
+final class MetricsOptions {
+    static final String TABLE = "--csv";
+    static final String EVENTS = "--tensorboard";
+
+    @Option(
+            names = TABLE,
+            paramLabel = "<file>",
+            description =
+                    "Write step, loss, learning rate and speed after each step, comma-separated;"
+                            + " --resume adds to the file.")
+    @Nullable Path csv;
+
+    @Option(
+            names = EVENTS,
+            paramLabel = "<folder>",
+            description = "Write the same as events of TensorBoard, to a new file in the folder.")
+    @Nullable Path events;
+
+    /**
+     * Checks them before anything is trained.
+     *
+     * @throws IllegalArgumentException if they make no sense
+     * @throws IOException if they cannot be written
+     */
+    void check(boolean compares) throws IOException {
+        if (compares && (csv != null || events != null)) {
+            throw new IllegalArgumentException(
+                    (csv != null ? TABLE : EVENTS)
+                            + " is for one run, --compare makes several; leave out one");
+        }
+        if (csv != null) {
+            Output.checkWritable(TABLE, csv);
+        }
+        if (events != null && Files.exists(events) && !Files.isDirectory(events)) {
+            throw new IllegalArgumentException(
+                    EVENTS + " '" + events + "' is a file, expected a folder; name another");
+        }
+    }
+
+    /** Writes to them, and tells another one what it is told. */
+    MetricsLog log(RunSettings settings, TrainRun.Report next) throws IOException {
+        Path file = null;
+        if (events != null) {
+            file = MetricsLog.eventFile(Files.createDirectories(events));
+        }
+        return new MetricsLog(settings, csv, file, next);
+    }
+}

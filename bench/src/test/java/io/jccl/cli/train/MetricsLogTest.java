@@ -1,0 +1,210 @@
+package io.jccl.cli.train;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import io.jccl.cli.Main;
+import java.io.IOException;
+import java.io.PrintWriter;
+import java.io.StringWriter;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
+import java.util.zip.CRC32C;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+
+@Timeout(value = 120, unit = TimeUnit.SECONDS, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
+class MetricsLogTest {
+    private static final String SMALL =
+            "--layers 1 --hidden 16 --heads 2 --context 8 --batch 4 --lr 0.01";
+
+    @TempDir private Path folder;
+    private final StringWriter out = new StringWriter();
+    private final StringWriter err = new StringWriter();
+
+    private int train(String more) {
+        return Main.execute(
+                "train",
+                new TrainCommand(Map.of()),
+                (SMALL + " " + more).split(" +"),
+                new PrintWriter(out),
+                new PrintWriter(err));
+    }
+
+    private static List<Double> losses(Path json) throws IOException {
+        List<Double> losses = new ArrayList<>();
+        JsonNode run = new ObjectMapper().readTree(json.toFile()).at("/jccl_train/runs/0/losses");
+        run.forEach(n -> losses.add(n.asDouble()));
+        return losses;
+    }
+
+    @Test
+    void aTableHasARowForEachStepAndGoesOn() throws IOException {
+        Path csv = folder.resolve("a.csv");
+        Path json = folder.resolve("a.json");
+        Files.writeString(csv, "of an earlier run\n");
+        assertEquals(
+                0,
+                train("--lr-schedule linear --dp 2 --steps 8 --json " + json + " --csv " + csv),
+                err::toString);
+        List<String> lines = Files.readAllLines(csv);
+        assertEquals("step,loss,learning_rate,samples_per_second,seconds", lines.getFirst());
+        assertEquals(1 + 8, lines.size());
+        double before = 0;
+        for (int i = 0; i < 8; i++) {
+            String[] row = lines.get(1 + i).split(",");
+            assertEquals(i + 1, Integer.parseInt(row[0]));
+            assertEquals(losses(json).get(i), Double.parseDouble(row[1]), 1e-6);
+            assertEquals(0.01 * (1 - i / 8.0), Double.parseDouble(row[2]), 1e-7);
+            assertTrue(Double.parseDouble(row[3]) > 0, lines.get(1 + i));
+            double seconds = Double.parseDouble(row[4]);
+            assertTrue(seconds >= before, lines.get(1 + i));
+            before = seconds;
+        }
+        assertEquals(0, train("--steps 9 --csv " + csv), err::toString);
+        assertEquals(1 + 9, Files.readAllLines(csv).size());
+        Path more = folder.resolve("more.csv");
+        String common = "--dp 2 --checkpoint " + folder.resolve("other") + " --csv " + more;
+        assertEquals(0, train(common + " --steps 4"), err::toString);
+        assertEquals(0, train(common + " --steps 6 --resume"), err::toString);
+        assertEquals(
+                List.of("step", "1", "2", "3", "4", "5", "6"),
+                Files.readAllLines(more).stream().map(l -> l.split(",")[0]).toList());
+    }
+
+    /** Events as read by the rules of their formats, not by the code that wrote them. */
+    @Test
+    void eventsAreThoseOfTensorBoard() throws IOException {
+        Path events = folder.resolve("runs/a");
+        Path json = folder.resolve("a.json");
+        assertEquals(
+                0,
+                train(
+                        "--lr-schedule linear --steps 200 --tensorboard "
+                                + events
+                                + " --json "
+                                + json),
+                err::toString);
+        Path file;
+        try (Stream<Path> files = Files.list(events)) {
+            file = files.toList().getFirst();
+        }
+        assertTrue(
+                file.getFileName().toString().startsWith("events.out.tfevents."), file::toString);
+        ByteBuffer all = ByteBuffer.wrap(Files.readAllBytes(file)).order(ByteOrder.LITTLE_ENDIAN);
+        List<Map<Integer, Object>> read = new ArrayList<>();
+        while (all.hasRemaining()) {
+            int start = all.position();
+            int length = (int) all.getLong();
+            checksum(all, start, 8);
+            all.position(start + 12);
+            read.add(message(all.slice(start + 12, length).order(ByteOrder.LITTLE_ENDIAN)));
+            checksum(all, start + 12, length);
+            all.position(start + 12 + length + 4);
+        }
+        assertEquals(1 + 200, read.size());
+        assertEquals("brain.Event:2", text(read.getFirst().get(3)));
+        double now = System.currentTimeMillis() * 1e-3;
+        for (int i = 0; i < 200; i++) {
+            Map<Integer, Object> event = read.get(1 + i);
+            assertEquals(i + 1L, event.get(2));
+            assertEquals(now, (Double) event.get(1), 120);
+            Map<String, Float> metrics = new TreeMap<>();
+            ByteBuffer summary = (ByteBuffer) event.get(5);
+            while (summary.hasRemaining()) {
+                assertEquals(1 << 3 | 2, summary.get());
+                int length = (int) varint(summary);
+                Map<Integer, Object> value =
+                        message(
+                                summary.slice(summary.position(), length)
+                                        .order(ByteOrder.LITTLE_ENDIAN));
+                summary.position(summary.position() + length);
+                metrics.put(text(value.get(1)), (Float) value.get(2));
+            }
+            assertEquals(3, metrics.size(), metrics::toString);
+            assertEquals(losses(json).get(i), metrics.get("train/loss"), 1e-6);
+            assertEquals(0.01 * (1 - i / 200.0), metrics.get("train/learning_rate"), 1e-7);
+        }
+    }
+
+    private static String text(Object bytes) {
+        return StandardCharsets.UTF_8.decode((ByteBuffer) bytes).toString();
+    }
+
+    /** The masked CRC of some bytes is what follows them. */
+    private static void checksum(ByteBuffer all, int from, int count) {
+        CRC32C crc = new CRC32C();
+        crc.update(all.slice(from, count));
+        long turned = crc.getValue() >>> 15 | crc.getValue() << 17;
+        assertEquals((int) (turned + 0xa282ead8L), all.getInt(from + count));
+    }
+
+    /** Fields by number: a Long, Double, Float, or the bytes. */
+    private static Map<Integer, Object> message(ByteBuffer from) {
+        Map<Integer, Object> fields = new TreeMap<>();
+        while (from.hasRemaining()) {
+            int key = (int) varint(from);
+            Object value =
+                    switch (key & 7) {
+                        case 0 -> varint(from);
+                        case 1 -> from.getDouble();
+                        case 5 -> from.getFloat();
+                        case 2 -> {
+                            int length = (int) varint(from);
+                            ByteBuffer bytes = from.slice(from.position(), length);
+                            from.position(from.position() + length);
+                            yield bytes;
+                        }
+                        default -> throw new AssertionError("key " + key);
+                    };
+            fields.put(key >> 3, value);
+        }
+        return fields;
+    }
+
+    private static long varint(ByteBuffer from) {
+        long value = 0;
+        for (int shift = 0; ; shift += 7) {
+            byte b = from.get();
+            value |= (long) (b & 0x7f) << shift;
+            if (b >= 0) {
+                return value;
+            }
+        }
+    }
+
+    @Test
+    void wrongPlacesAreRefusedBeforeTheFirstStep() throws IOException {
+        assertEquals(1, train("--csv " + folder.resolve("none/a.csv")));
+        assertTrue(
+                err.toString().contains("--csv '" + folder.resolve("none/a.csv")), err::toString);
+        Path file = Files.writeString(folder.resolve("file"), "x");
+        assertEquals(2, train("--tensorboard " + file));
+        assertTrue(err.toString().contains("' is a file, expected a folder"), err::toString);
+        assertEquals(2, train("--compare dp=2 --csv " + folder.resolve("a.csv")));
+        assertTrue(err.toString().contains("--csv is for one run, --compare"), err::toString);
+        assertEquals("x", Files.readString(file));
+    }
+
+    /** A full drive costs the table, not the training. */
+    @Test
+    void anErrorOfWritingIsAWarning() {
+        assertEquals(0, train("--steps 3 --csv /dev/full"), err::toString);
+        assertEquals(1, err.toString().lines().count(), err::toString);
+        assertTrue(
+                err.toString().contains("warning: --csv '/dev/full' is not written any more: "),
+                err::toString);
+    }
+}
