@@ -1,6 +1,5 @@
 package io.jccl.cli.train;
 
-import io.jccl.cli.shell.Output;
 import io.jccl.train.RunSettings;
 import io.jccl.train.TrainRun;
 import java.io.IOException;
@@ -32,16 +31,12 @@ final class MetricsOptions {
      * Checks them before anything is trained.
      *
      * @throws IllegalArgumentException if they make no sense
-     * @throws IOException if they cannot be written
      */
-    void check(boolean compares) throws IOException {
+    void check(boolean compares) {
         if (compares && (csv != null || events != null)) {
             throw new IllegalArgumentException(
                     (csv != null ? TABLE : EVENTS)
                             + " is for one run, --compare makes several; leave out one");
-        }
-        if (csv != null) {
-            Output.checkWritable(TABLE, csv);
         }
         if (events != null && Files.exists(events) && !Files.isDirectory(events)) {
             throw new IllegalArgumentException(

@@ -28,8 +28,6 @@ import java.io.Writer;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
-import java.util.AbstractMap;
-import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -61,50 +59,6 @@ import picocli.CommandLine.Spec;
                     + " the arguments.",
         })
 public final class TrainCommand implements Callable<Integer> {
-    /** What {@code --compare} runs if the model has no experts. */
-    private static final List<String> DENSE =
-            List.of(
-                    "accumulate=4",
-                    "recompute",
-                    "bf16",
-                    "dp=2",
-                    "dp=4",
-                    "dp=2 compress=bf16",
-                    "dp=2 compress=fp16",
-                    "dp=2 compress=topk:0.1",
-                    "dp=2 compress=powersgd:4",
-                    "dp=2 zero=0",
-                    "dp=2 zero=1",
-                    "dp=2 zero=2 accumulate=2",
-                    "dp=2 zero=3",
-                    "dp=2 zero=3 offload=host",
-                    "dp=2 zero=3 offload=nvme bf16 recompute",
-                    "tp=2",
-                    "tp=2 sequence-parallel",
-                    "pp=2 schedule=gpipe accumulate=4",
-                    "pp=2 schedule=1f1b accumulate=4",
-                    "dp=2 tp=2 zero=2",
-                    "tp=2 pp=2 sequence-parallel accumulate=4");
-
-    /** What it runs in addition, with {@code --experts} experts, or 4. */
-    private static final List<String> EXPERT =
-            List.of(
-                    "dp=2 ep=2",
-                    "dp=4 ep=2 zero=1",
-                    "dp=2 ep=2 pp=2 accumulate=2",
-                    "dp=2 ep=2 tp=2 sequence-parallel");
-
-    private static final int COMPARED_EXPERTS = 4;
-
-    /** What {@code --compare} takes instead of sets of techniques. */
-    private static final String ROUTERS = "routers";
-
-    /** Warm-up steps with {@code --compare}, in short runs, and their maximum time. */
-    private static final int WARM_STEPS = 100;
-
-    private static final int WARM_RUN = 10;
-    private static final long WARM_NANOS = 2_000_000_000L;
-
     @Option(
             names = {"-g", "--ranks"},
             paramLabel = "<n>",
@@ -183,9 +137,6 @@ public final class TrainCommand implements Callable<Integer> {
 
     @Mixin private MetricsOptions metrics = new MetricsOptions();
 
-    /** The run under way among all that {@code --compare} makes; null if there is only one. */
-    private TrainReporter.@Nullable Part part;
-
     @Option(
             names = "--timeout",
             defaultValue = "60",
@@ -250,7 +201,7 @@ public final class TrainCommand implements Callable<Integer> {
                             + ", but the text has "
                             + corpus.tokens().length
                             + " characters; give a longer text or a smaller context");
-            try (Scratch scratch = scratch()) {
+            try (Scratch scratch = Scratch.in(nvme, "jccl-train-")) {
                 if (processes) {
                     return asProcess(chosen, corpus, scratch.folder(), out, progress);
                 }
@@ -263,10 +214,6 @@ public final class TrainCommand implements Callable<Integer> {
         } finally {
             progress.erase();
         }
-    }
-
-    private Scratch scratch() throws IOException {
-        return Scratch.in(nvme, "jccl-train-");
     }
 
     private void check() throws IOException {
@@ -292,20 +239,10 @@ public final class TrainCommand implements Callable<Integer> {
         weights.check(compare != null, resume != null);
         metrics.check(compare != null);
         Map<Path, String> seen = new HashMap<>();
-        for (Map.Entry<String, @Nullable Path> e :
-                List.<Map.Entry<String, @Nullable Path>>of(
-                        entry(JsonOption.NAME, json.file()),
-                        entry("--svg", svg),
-                        entry(HtmlOption.NAME, html.file()))) {
-            Path file = e.getValue();
-            if (file != null) {
-                Output.checkWritable(e.getKey(), file);
-                String before = seen.putIfAbsent(file, e.getKey());
-                require(
-                        before == null,
-                        before + " and " + e.getKey() + " are both '" + file + "'; give two files");
-            }
-        }
+        checkFile(JsonOption.NAME, json.file(), seen);
+        checkFile("--svg", svg, seen);
+        checkFile(HtmlOption.NAME, html.file(), seen);
+        checkFile(MetricsOptions.TABLE, metrics.csv, seen);
         if (checkpoint != null) {
             checkFolder(checkpoint);
         }
@@ -327,8 +264,15 @@ public final class TrainCommand implements Callable<Integer> {
                 name + "is not writable for this user; give a folder that is");
     }
 
-    private static Map.Entry<String, @Nullable Path> entry(String name, @Nullable Path file) {
-        return new AbstractMap.SimpleEntry<>(name, file);
+    private static void checkFile(String option, @Nullable Path file, Map<Path, String> seen)
+            throws IOException {
+        if (file != null) {
+            Output.checkWritable(option, file);
+            String before = seen.putIfAbsent(file, option);
+            require(
+                    before == null,
+                    before + " and " + option + " are both '" + file + "'; give two files");
+        }
     }
 
     private static void require(boolean holds, String message) {
@@ -399,7 +343,15 @@ public final class TrainCommand implements Callable<Integer> {
             RunSettings s = settings(corpus, t, model.experts, folder);
             boolean prints = comm.rank() == 0;
             TrainResult result =
-                    run(new TrainRun(corpus, s, 1), comm, s, corpus, prints, out, progress);
+                    run(
+                            new TrainRun(corpus, s, 1),
+                            comm,
+                            s,
+                            TrainReporter.Part.only(s),
+                            corpus,
+                            prints,
+                            out,
+                            progress);
             progress.erase();
             if (prints) {
                 TrainReport report = report(List.of(new TrainReport.Run(result, null)), corpus);
@@ -417,7 +369,8 @@ public final class TrainCommand implements Callable<Integer> {
         require(given >= 0 && given <= 256, "-g is " + given + ", expected 1 to 256");
         require(ranks == null || given > 0, "-g is 0, expected 1 to 256");
         RunSettings s = settings(corpus, model.techniques(given), model.experts, folder);
-        TrainResult result = train(chosen, s, corpus, true, out, progress);
+        TrainResult result =
+                train(chosen, s, TrainReporter.Part.only(s), corpus, true, out, progress);
         progress.erase();
         TrainReport report = report(List.of(new TrainReport.Run(result, null)), corpus);
         report.print(out);
@@ -428,6 +381,7 @@ public final class TrainCommand implements Callable<Integer> {
     private TrainResult train(
             Engine chosen,
             RunSettings s,
+            TrainReporter.Part part,
             Corpus corpus,
             boolean prints,
             PrintWriter out,
@@ -442,7 +396,7 @@ public final class TrainCommand implements Callable<Integer> {
                     options(),
                     comm -> {
                         if (comm.rank() == 0) {
-                            result.set(run(run, comm, s, corpus, prints, out, progress));
+                            result.set(run(run, comm, s, part, corpus, prints, out, progress));
                         } else {
                             run.run(comm, (step, loss, seconds) -> {});
                         }
@@ -467,12 +421,13 @@ public final class TrainCommand implements Callable<Integer> {
             TrainRun run,
             Communicator comm,
             RunSettings s,
+            TrainReporter.Part part,
             Corpus corpus,
             boolean prints,
             PrintWriter out,
             Progress progress)
             throws IOException {
-        TrainRun.Report told = reporter(s, corpus, prints, out, progress);
+        TrainRun.Report told = reporter(s, part, corpus, prints, out, progress);
         if (comm.rank() > 0) {
             return run.run(comm, told);
         }
@@ -482,110 +437,42 @@ public final class TrainCommand implements Callable<Integer> {
     }
 
     private TrainRun.Report reporter(
-            RunSettings s, Corpus corpus, boolean prints, PrintWriter out, Progress progress) {
+            RunSettings s,
+            TrainReporter.Part part,
+            Corpus corpus,
+            boolean prints,
+            PrintWriter out,
+            Progress progress) {
         PrintWriter err = Objects.requireNonNull(spec).commandLine().getErr();
-        TrainReporter.Part of = part == null ? TrainReporter.Part.only(s) : part;
-        TrainReporter reporter = new TrainReporter(s, of, prints ? out : null, err, progress);
+        TrainReporter reporter = new TrainReporter(s, part, prints ? out : null, err, progress);
         reporter.start(corpus.source());
         return reporter;
     }
 
-    /** With GPUs too, the single rank computes on the CPU. */
     private int compared(
             Engine chosen, Corpus corpus, Path folder, PrintWriter out, Progress progress)
             throws IOException {
         require(ranks == null, "-g is for one run; with --compare each set of techniques says");
-        if (ROUTERS.equals(compare)) {
-            return comparedRouters(chosen, corpus, folder, out, progress);
-        }
-        List<RunSettings> sets = new ArrayList<>();
-        String given = compare == null ? "" : compare;
-        List<String> names = new ArrayList<>(List.of(given.split(";")));
-        if (given.isBlank()) {
-            boolean gpus = chosen == Engine.NCCL;
-            names = new ArrayList<>(model.experts == 0 ? DENSE : List.of());
-            names.addAll(gpus ? List.of("single") : EXPERT);
-            names.removeIf(n -> gpus && (n.contains("topk") || n.contains("powersgd")));
-        }
-        for (String name : names) {
-            Techniques t = Techniques.parse(name);
-            int experts = model.experts > 0 ? model.experts : t.expert() > 1 ? COMPARED_EXPERTS : 0;
-            sets.add(settings(corpus, t, experts, folder));
-        }
-        Map<RunSettings, TrainResult> references = new LinkedHashMap<>();
-        List<RunSettings> singles = new ArrayList<>();
-        for (RunSettings s : sets) {
-            // Expert capacity is per micro-batch, so the reference run uses the same micro-batches.
-            Techniques single =
-                    s.shape().experts() == 0 ? Techniques.NONE : s.techniques().reference();
-            singles.add(settings(corpus, single, s.shape().experts(), folder));
-        }
-        long all = singles.stream().distinct().count();
-        for (int i = 0; i < sets.size(); i++) {
-            all += same(chosen, sets.get(i), singles.get(i)) ? 0 : 1;
-        }
-        List<TrainReport.Run> runs = new ArrayList<>();
-        for (int i = 0; i < sets.size(); i++) {
-            RunSettings one = singles.get(i);
-            TrainResult reference = references.get(one);
-            if (reference == null) {
-                part = new TrainReporter.Part(runs.size(), (int) all, one.steps(), false);
-                reference = trainWarm(Engine.HOST, one, corpus, out, progress);
-                references.put(one, reference);
-                runs.add(new TrainReport.Run(reference, null));
-            }
-            if (!same(chosen, sets.get(i), one)) {
-                part = new TrainReporter.Part(runs.size(), (int) all, one.steps(), false);
-                TrainResult result = trainWarm(chosen, sets.get(i), corpus, out, progress);
-                runs.add(new TrainReport.Run(result, reference));
-            }
-        }
+        TrainComparison comparison =
+                new TrainComparison(
+                        chosen,
+                        model,
+                        (t, experts, routing) -> settings(corpus, t, experts, routing, folder),
+                        (on, s, part) -> train(on, s, part, corpus, false, out, progress));
+        boolean routers = TrainComparison.ROUTERS.equals(compare);
+        List<TrainReport.Run> runs =
+                routers
+                        ? comparison.routers()
+                        : comparison.techniques(compare == null ? "" : compare);
         progress.erase();
         TrainReport report = report(runs, corpus);
-        report.printTable(out);
+        if (routers) {
+            report.printRouters(out);
+        } else {
+            report.printTable(out);
+        }
         write(report);
         return runs.stream().allMatch(TrainReport.Run::agrees) ? 0 : 1;
-    }
-
-    /** One run for each router that has enough experts, with the techniques of the flags. */
-    private int comparedRouters(
-            Engine chosen, Corpus corpus, Path folder, PrintWriter out, Progress progress)
-            throws IOException {
-        int experts = model.experts > 0 ? model.experts : COMPARED_EXPERTS;
-        List<Routing> routers = new ArrayList<>(List.of(Routing.values()));
-        routers.removeIf(r -> r.choices() > experts);
-        List<TrainReport.Run> runs = new ArrayList<>();
-        for (Routing r : routers) {
-            RunSettings s = settings(corpus, model.techniques(0), experts, r, folder);
-            part = new TrainReporter.Part(runs.size(), routers.size(), s.steps(), false);
-            runs.add(new TrainReport.Run(trainWarm(chosen, s, corpus, out, progress), null));
-        }
-        progress.erase();
-        TrainReport report = report(runs, corpus);
-        report.printRouters(out);
-        write(report);
-        return 0;
-    }
-
-    private static boolean same(Engine chosen, RunSettings s, RunSettings single) {
-        return chosen != Engine.NCCL && s.equals(single);
-    }
-
-    /**
-     * Trains after the code has been compiled, or the first sets would seem slower than the last.
-     */
-    private TrainResult trainWarm(
-            Engine on, RunSettings s, Corpus corpus, PrintWriter out, Progress progress)
-            throws IOException {
-        long end = System.nanoTime() + WARM_NANOS;
-        RunSettings few = s.withSteps(WARM_RUN);
-        TrainReporter.Part measured = Objects.requireNonNull(part);
-        part = measured.warmUp();
-        for (int done = 0; done < WARM_STEPS && System.nanoTime() < end; done += WARM_RUN) {
-            train(on, few, corpus, false, out, progress);
-        }
-        part = measured;
-        return train(on, s, corpus, false, out, progress);
     }
 
     private static TrainReport report(List<TrainReport.Run> runs, Corpus corpus) {

@@ -190,6 +190,9 @@ class MetricsLogTest {
         assertEquals(1, train("--csv " + folder.resolve("none/a.csv")));
         assertTrue(
                 err.toString().contains("--csv '" + folder.resolve("none/a.csv")), err::toString);
+        Path both = folder.resolve("both");
+        assertEquals(2, train("--json " + both + " --csv " + both));
+        assertTrue(err.toString().contains("--json and --csv are both '" + both), err::toString);
         Path file = Files.writeString(folder.resolve("file"), "x");
         assertEquals(2, train("--tensorboard " + file));
         assertTrue(err.toString().contains("' is a file, expected a folder"), err::toString);
