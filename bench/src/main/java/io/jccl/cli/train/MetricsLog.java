@@ -271,17 +271,17 @@ final class MetricsLog implements TrainRun.Report, AutoCloseable {
 
         private static ByteBuffer record(ByteBuffer event) {
             byte[] message = taken(event);
-            ByteBuffer record = room();
-            record.putLong(message.length);
-            record.putInt(checksum(record.array(), Long.BYTES));
-            record.put(message);
-            record.putInt(checksum(message, message.length));
-            return record.flip();
+            byte[] length = taken(room().putLong(message.length));
+            return room().put(length)
+                    .putInt(checksum(length))
+                    .put(message)
+                    .putInt(checksum(message))
+                    .flip();
         }
 
-        private static int checksum(byte[] bytes, int count) {
+        private static int checksum(byte[] bytes) {
             CRC32C crc = new CRC32C();
-            crc.update(bytes, 0, count);
+            crc.update(bytes);
             return Integer.rotateRight((int) crc.getValue(), MASK_TURN) + MASK;
         }
     }
