@@ -124,7 +124,7 @@ class DeepSpeedFileTest {
         DeepSpeedFile.read(file).apply(parsed, new PrintWriter(said, true));
         assertEquals("# --deepspeed " + file + ": " + flags, said.toString().strip());
         // What the flags say is what the command then has.
-        String[] words = flags.split(" ");
+        String[] words = flags.split(" ", -1);
         for (int i = 0; i < words.length; i += 2) {
             Object value = parsed.getCommandSpec().findOption(words[i]).getValue();
             assertEquals(words[i + 1], String.valueOf(value));

@@ -17,6 +17,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
@@ -38,7 +39,7 @@ class MetricsLogTest {
         return Main.execute(
                 "train",
                 new TrainCommand(Map.of()),
-                (SMALL + " " + more).split(" +"),
+                (SMALL + " " + more).split(" +", -1),
                 new PrintWriter(out),
                 new PrintWriter(err));
     }
@@ -64,7 +65,7 @@ class MetricsLogTest {
         assertEquals(1 + 8, lines.size());
         double before = 0;
         for (int i = 0; i < 8; i++) {
-            String[] row = lines.get(1 + i).split(",");
+            String[] row = lines.get(1 + i).split(",", -1);
             assertEquals(i + 1, Integer.parseInt(row[0]));
             assertEquals(losses(json).get(i), Double.parseDouble(row[1]), 1e-6);
             assertEquals(0.01 * (1 - i / 8.0), Double.parseDouble(row[2]), 1e-7);
@@ -81,7 +82,7 @@ class MetricsLogTest {
         assertEquals(0, train(common + " --steps 6 --resume"), err::toString);
         assertEquals(
                 List.of("step", "1", "2", "3", "4", "5", "6"),
-                Files.readAllLines(more).stream().map(l -> l.split(",")[0]).toList());
+                Files.readAllLines(more).stream().map(l -> l.split(",", -1)[0]).toList());
     }
 
     /** Events as read by the rules of their formats, not by the code that wrote them. */
@@ -115,14 +116,14 @@ class MetricsLogTest {
             all.position(start + 12 + length + 4);
         }
         assertEquals(1 + 200, read.size());
-        assertEquals("brain.Event:2", text(read.getFirst().get(3)));
+        assertEquals("brain.Event:2", text(field(read.getFirst(), 3, ByteBuffer.class)));
         double now = System.currentTimeMillis() * 1e-3;
         for (int i = 0; i < 200; i++) {
             Map<Integer, Object> event = read.get(1 + i);
-            assertEquals(i + 1L, event.get(2));
-            assertEquals(now, (Double) event.get(1), 120);
+            assertEquals(i + 1L, field(event, 2, Long.class));
+            assertEquals(now, field(event, 1, Double.class), 120);
             Map<String, Float> metrics = new TreeMap<>();
-            ByteBuffer summary = (ByteBuffer) event.get(5);
+            ByteBuffer summary = field(event, 5, ByteBuffer.class);
             while (summary.hasRemaining()) {
                 assertEquals(1 << 3 | 2, summary.get());
                 int length = (int) varint(summary);
@@ -131,16 +132,23 @@ class MetricsLogTest {
                                 summary.slice(summary.position(), length)
                                         .order(ByteOrder.LITTLE_ENDIAN));
                 summary.position(summary.position() + length);
-                metrics.put(text(value.get(1)), (Float) value.get(2));
+                metrics.put(text(field(value, 1, ByteBuffer.class)), field(value, 2, Float.class));
             }
             assertEquals(3, metrics.size(), metrics::toString);
-            assertEquals(losses(json).get(i), metrics.get("train/loss"), 1e-6);
-            assertEquals(0.01 * (1 - i / 200.0), metrics.get("train/learning_rate"), 1e-7);
+            assertEquals(losses(json).get(i), field(metrics, "train/loss", Float.class), 1e-6);
+            assertEquals(
+                    0.01 * (1 - i / 200.0),
+                    field(metrics, "train/learning_rate", Float.class),
+                    1e-7);
         }
     }
 
-    private static String text(Object bytes) {
-        return StandardCharsets.UTF_8.decode((ByteBuffer) bytes).toString();
+    private static <T> T field(Map<?, ?> fields, Object key, Class<T> type) {
+        return type.cast(Objects.requireNonNull(fields.get(key), () -> "no field " + key));
+    }
+
+    private static String text(ByteBuffer bytes) {
+        return StandardCharsets.UTF_8.decode(bytes).toString();
     }
 
     /** The masked CRC of some bytes is what follows them. */
