@@ -33,32 +33,6 @@ public record GptShape(
     /** Width of the feed-forward part as a multiple of the hidden size. */
     public static final int WIDTH = 4;
 
-    /**
-     * A model whose tokens choose one or two experts, without a shared one.
-     *
-     * @param topK experts per token, 1 or 2
-     */
-    public GptShape(
-            int layers,
-            int hidden,
-            int heads,
-            int context,
-            int vocabulary,
-            int experts,
-            int topK,
-            double capacityFactor) {
-        this(
-                layers,
-                hidden,
-                heads,
-                context,
-                vocabulary,
-                experts,
-                topK == 2 ? Routing.TOP2 : Routing.SWITCH,
-                capacityFactor,
-                false);
-    }
-
     /** Whether blocks have the two matrices. */
     boolean dense() {
         return experts == 0 || sharedExpert;

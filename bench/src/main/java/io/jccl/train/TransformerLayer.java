@@ -33,7 +33,7 @@ public final class TransformerLayer implements AutoCloseable {
      * @param threads that compute, including the calling one
      */
     public TransformerLayer(int hidden, int heads, int context, int sequences, int threads) {
-        this.shape = new GptShape(1, hidden, heads, context, 1, 0, 0, 1);
+        this.shape = new GptShape(1, hidden, heads, context, 1, 0, Routing.SWITCH, 1, false);
         this.sequences = sequences;
         try {
             Communicator alone = owned.add(Communicator.local(1).getFirst());

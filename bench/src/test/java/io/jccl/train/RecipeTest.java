@@ -65,7 +65,9 @@ class RecipeTest {
             int until,
             @Nullable Path checkpoint,
             boolean resume) {
-        GptShape shape = new GptShape(2, 16, 2, 8, CORPUS.alphabet().length(), experts, 1, 4);
+        GptShape shape =
+                new GptShape(
+                        2, 16, 2, 8, CORPUS.alphabet().length(), experts, Routing.SWITCH, 4, false);
         Techniques t = Techniques.parse(techniques);
         t.check(shape, 8);
         RunSettings s =
@@ -250,7 +252,7 @@ class RecipeTest {
 
     @Test
     void aNameWithoutATensorIsRefused() {
-        GptShape shape = new GptShape(2, 16, 2, 8, 20, 0, 1, 4);
+        GptShape shape = new GptShape(2, 16, 2, 8, 20, 0, Routing.SWITCH, 4, false);
         ALL.check(shape);
         Recipe wrong =
                 new Recipe(

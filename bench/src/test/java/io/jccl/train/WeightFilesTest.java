@@ -53,7 +53,9 @@ class WeightFilesTest {
             Corpus corpus,
             @Nullable Path load,
             @Nullable Path save) {
-        GptShape shape = new GptShape(2, 16, 2, 8, corpus.alphabet().length(), experts, 1, 4);
+        GptShape shape =
+                new GptShape(
+                        2, 16, 2, 8, corpus.alphabet().length(), experts, Routing.SWITCH, 4, false);
         Techniques t = Techniques.parse(techniques);
         t.check(shape, 4);
         return new RunSettings(

@@ -1,5 +1,6 @@
 package io.jccl.cli.train;
 
+import io.jccl.cli.shell.CsvOption;
 import io.jccl.train.RunSettings;
 import io.jccl.train.TrainRun;
 import java.io.IOException;
@@ -14,7 +15,6 @@ import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
-import java.util.Map;
 import java.util.zip.CRC32C;
 import org.jspecify.annotations.Nullable;
 
@@ -32,9 +32,12 @@ final class MetricsLog implements TrainRun.Report, AutoCloseable {
     /** Columns of the table. */
     static final String COLUMNS = "step,loss,learning_rate,samples_per_second,seconds\n";
 
+    /** Of a step: samples a second are its own, seconds those since the first step. */
+    private record Metrics(int step, double loss, double rate, double speed, double seconds) {}
+
     /** What is written after a step, or at the beginning. */
     private interface Sink {
-        ByteBuffer step(int step, Map<String, Double> metrics, double seconds);
+        ByteBuffer step(Metrics m);
 
         ByteBuffer start(boolean resumed);
     }
@@ -72,7 +75,7 @@ final class MetricsLog implements TrainRun.Report, AutoCloseable {
         this.next = next;
         List<Log> all = new ArrayList<>();
         if (csv != null) {
-            all.add(new Log(MetricsOptions.TABLE, csv, new Table()));
+            all.add(new Log(CsvOption.NAME, csv, new Table()));
         }
         if (events != null) {
             all.add(new Log(MetricsOptions.EVENTS, events, new Events()));
@@ -106,13 +109,12 @@ final class MetricsLog implements TrainRun.Report, AutoCloseable {
                         * settings.recipe().schedule().factor(step - 1, settings.steps());
         double speed = settings.batch() / (seconds - last);
         last = seconds;
-        Map<String, Double> metrics =
-                Map.of("loss", loss, "learning_rate", rate, "samples_per_second", speed);
+        Metrics metrics = new Metrics(step, loss, rate, speed, seconds);
         for (Log log : logs) {
             if (!log.failed) {
                 try {
                     FileChannel to = log.channel == null ? open(log, step > 1) : log.channel;
-                    write(to, log.sink.step(step, metrics, seconds));
+                    write(to, log.sink.step(metrics));
                 } catch (IOException e) {
                     log.failed = true;
                     next.warn(
@@ -169,16 +171,16 @@ final class MetricsLog implements TrainRun.Report, AutoCloseable {
         }
 
         @Override
-        public ByteBuffer step(int step, Map<String, Double> metrics, double seconds) {
+        public ByteBuffer step(Metrics m) {
             return bytes(
                     String.format(
                             Locale.ROOT,
-                            "%d,%.6f,%.6g,%.3f,%.3f%n",
-                            step,
-                            metrics.get("loss"),
-                            metrics.get("learning_rate"),
-                            metrics.get("samples_per_second"),
-                            seconds));
+                            "%d,%.6f,%.6g,%.3f,%.3f\n",
+                            m.step,
+                            m.loss,
+                            m.rate,
+                            m.speed,
+                            m.seconds));
         }
 
         private static ByteBuffer bytes(String text) {
@@ -222,17 +224,21 @@ final class MetricsLog implements TrainRun.Report, AutoCloseable {
         }
 
         @Override
-        public ByteBuffer step(int step, Map<String, Double> metrics, double seconds) {
+        public ByteBuffer step(Metrics m) {
             ByteBuffer summary = room();
-            metrics.forEach((name, value) -> {
-                ByteBuffer one = room();
-                text(one, TAG_FIELD, ("train/" + name).getBytes(StandardCharsets.UTF_8));
-                one.put(NUMBER_FIELD).putFloat(value.floatValue());
-                text(summary, VALUE_FIELD, taken(one));
-            });
-            ByteBuffer event = event(step);
+            scalar(summary, "train/loss", m.loss);
+            scalar(summary, "train/learning_rate", m.rate);
+            scalar(summary, "train/samples_per_second", m.speed);
+            ByteBuffer event = event(m.step);
             text(event, SUMMARY_FIELD, taken(summary));
             return record(event);
+        }
+
+        private static void scalar(ByteBuffer summary, String tag, double value) {
+            ByteBuffer one = room();
+            text(one, TAG_FIELD, tag.getBytes(StandardCharsets.UTF_8));
+            one.put(NUMBER_FIELD).putFloat((float) value);
+            text(summary, VALUE_FIELD, taken(one));
         }
 
         private static ByteBuffer room() {

@@ -1,5 +1,6 @@
 package io.jccl.cli.train;
 
+import io.jccl.cli.shell.CsvOption;
 import io.jccl.train.RunSettings;
 import io.jccl.train.TrainRun;
 import java.io.IOException;
@@ -10,11 +11,10 @@ import picocli.CommandLine.Option;
 
 /** Where {@code train} writes the metrics of each step while it runs. */
 final class MetricsOptions {
-    static final String TABLE = "--csv";
     static final String EVENTS = "--tensorboard";
 
     @Option(
-            names = TABLE,
+            names = CsvOption.NAME,
             paramLabel = "<file>",
             description =
                     "Write step, loss, learning rate and speed after each step, comma-separated;"
@@ -35,7 +35,7 @@ final class MetricsOptions {
     void check(boolean compares) {
         if (compares && (csv != null || events != null)) {
             throw new IllegalArgumentException(
-                    (csv != null ? TABLE : EVENTS)
+                    (csv != null ? CsvOption.NAME : EVENTS)
                             + " is for one run, --compare makes several; leave out one");
         }
         if (events != null && Files.exists(events) && !Files.isDirectory(events)) {

@@ -5,6 +5,7 @@ import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.cli.report.Reports;
 import io.jccl.cli.shell.BindOption;
+import io.jccl.cli.shell.CsvOption;
 import io.jccl.cli.shell.Engine;
 import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
@@ -242,7 +243,7 @@ public final class TrainCommand implements Callable<Integer> {
         checkFile(JsonOption.NAME, json.file(), seen);
         checkFile("--svg", svg, seen);
         checkFile(HtmlOption.NAME, html.file(), seen);
-        checkFile(MetricsOptions.TABLE, metrics.csv, seen);
+        checkFile(CsvOption.NAME, metrics.csv, seen);
         if (checkpoint != null) {
             checkFolder(checkpoint);
         }

@@ -8,6 +8,7 @@ import io.jccl.cli.train.TrainReporter.Part;
 import io.jccl.offload.optim.Adam;
 import io.jccl.train.GptShape;
 import io.jccl.train.Recipe;
+import io.jccl.train.Routing;
 import io.jccl.train.RunSettings;
 import io.jccl.train.Techniques;
 import java.io.PrintWriter;
@@ -26,7 +27,7 @@ class TrainReporterTest {
     private TrainReporter reporter(Part part, int steps) {
         RunSettings s =
                 new RunSettings(
-                        new GptShape(1, 8, 2, 8, 20, 0, 0, 1),
+                        new GptShape(1, 8, 2, 8, 20, 0, Routing.SWITCH, 1, false),
                         Techniques.NONE,
                         4,
                         steps,
