@@ -5,10 +5,13 @@ import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
 
 /**
  * The samples of each step: sequences at positions of the text that depend only on seed, step and
- * sample number, split into micro-batches independently of the number of ranks.
+ * sample number, split into micro-batches independently of the number of ranks. The held-out part
+ * of the text has batches of its own.
  *
  * <p>A step's characters are on the device from its beginning to its end, when the caller has
  * waited for the device.
@@ -20,6 +23,11 @@ final class Batches {
     private final int sequences;
     private final int first;
     private final int context;
+    private final Evaluation evaluation;
+
+    /** Characters of the text that are trained on; those after them are held out. */
+    private final int trained;
+
     private final Stream stream;
 
     /** For each micro-batch the characters it begins with, then those to predict: int32. */
@@ -27,6 +35,8 @@ final class Batches {
 
     /** Where the host writes them: the same memory on the host device. */
     private final Buffer written;
+
+    private final MemorySegment characters;
 
     private final Buffer[] inputs;
     private final Buffer[] targets;
@@ -41,6 +51,7 @@ final class Batches {
      * @param microBatches of a rank's step
      * @param first the first sequence of this rank
      * @param context characters of a sequence
+     * @param evaluation which part of the text is held out
      * @param device where they are needed
      * @param owned owner of the memory
      */
@@ -52,6 +63,7 @@ final class Batches {
             int microBatches,
             int first,
             int context,
+            Evaluation evaluation,
             Device device,
             Owned owned) {
         this.corpus = corpus;
@@ -60,6 +72,8 @@ final class Batches {
         this.sequences = sequences;
         this.first = first;
         this.context = context;
+        this.evaluation = evaluation;
+        trained = evaluation.trained(corpus.tokens().length);
         stream = device.defaultStream();
         long rows = (long) sequences * context;
         long count = 2L * microBatches * rows;
@@ -68,6 +82,7 @@ final class Batches {
                 device.kind() == Device.Kind.HOST
                         ? all
                         : owned.add(Cuda.pinned(DataType.INT32, count));
+        characters = written.asSegment();
         inputs = new Buffer[microBatches];
         targets = new Buffer[microBatches];
         for (int m = 0; m < microBatches; m++) {
@@ -78,21 +93,60 @@ final class Batches {
 
     /** Moves to a step, counted from 0. */
     void step(long step) {
+        write(step, false);
+    }
+
+    /** Moves to a batch of the held-out text, counted from 0. */
+    void evaluation(int number) {
+        write(number, true);
+    }
+
+    /**
+     * Moves to one text for all sequences of the first micro-batch.
+     *
+     * @param tokens at most as many as a sequence has
+     * @param count how many
+     */
+    void prompt(int[] tokens, int count) {
+        for (int s = 0; s < sequences; s++) {
+            for (int i = 0; i < count; i++) {
+                characters.setAtIndex(ValueLayout.JAVA_INT, (long) s * context + i, tokens[i]);
+            }
+        }
+        send();
+    }
+
+    private void write(long number, boolean held) {
         long to = 0;
         for (int m = 0; m < inputs.length; m++) {
             for (int shift = 0; shift < 2; shift++) {
                 for (int s = 0; s < sequences; s++) {
-                    long example = step * batch + first + (long) m * sequences + s;
-                    int from = Corpus.place(seed, example, 0, corpus.tokens().length - context);
+                    long example = number * batch + first + (long) m * sequences + s;
+                    int from =
+                            held
+                                    ? held(example)
+                                    : Corpus.place(seed, example, 0, trained - context);
                     for (int i = 0; i < context; i++) {
-                        written.setLong(to++, corpus.token(from + shift + i));
+                        characters.setAtIndex(
+                                ValueLayout.JAVA_INT, to++, corpus.token(from + shift + i));
                     }
                 }
             }
         }
+        send();
+    }
+
+    private void send() {
         if (written != all) {
             stream.copy(written, all);
         }
+    }
+
+    /** Where a sequence begins: all of them are at even distances in the held-out text. */
+    private int held(long example) {
+        long last = (long) evaluation.batches() * batch - 1;
+        long room = corpus.tokens().length - trained - context - 1;
+        return trained + (int) (last == 0 ? 0 : example * room / last);
     }
 
     /** The characters of a micro-batch. */

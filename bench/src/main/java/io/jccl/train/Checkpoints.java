@@ -76,6 +76,8 @@ final class Checkpoints {
         description.put("batch", s.batch());
         description.put("seed", s.seed());
         description.put("optimizer", s.optimizer().label());
+        Evaluation e = s.evaluation();
+        description.put("held_out", e.every() == 0 ? "" : String.valueOf(e.share()));
         description.put("recipe", s.recipe().text(s.steps()));
         description.put("tp", t.tensor());
         description.put("pp", t.pipeline());

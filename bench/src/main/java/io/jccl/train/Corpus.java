@@ -95,6 +95,11 @@ public record Corpus(byte[] tokens, String alphabet, String source) {
         return Byte.toUnsignedInt(tokens[at]);
     }
 
+    /** The token that a text written by a model follows: the end of a line, else the first one. */
+    int start() {
+        return Math.max(0, alphabet.indexOf('\n'));
+    }
+
     /**
      * The lowest loss of a model that ignores the context.
      *

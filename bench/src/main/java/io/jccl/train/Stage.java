@@ -275,6 +275,46 @@ final class Stage implements PipelineStage {
         }
     }
 
+    /**
+     * Computes the logits of a micro-batch, for no backward pass. The arguments are those of {@link
+     * #forward}.
+     */
+    void logits(int micro, @Nullable Buffer input, @Nullable Buffer output) {
+        forward(micro, input, output, stream);
+        if (head != null) {
+            store.load(headLayer);
+            logits(micro % slotCount, head);
+            store.unload(headLayer);
+        }
+    }
+
+    /** Adds the losses of the micro-batch whose logits are there; nothing without the head. */
+    void addLoss(int micro) {
+        if (head != null) {
+            work.operations.crossEntropy(
+                    logits, part.shape().vocabulary(), batches.targets(micro), 0);
+        }
+    }
+
+    /**
+     * The logits of a row of the last micro-batch, once the device has computed them.
+     *
+     * @param row less than sequences times characters of a sequence
+     * @param to one for each character of the alphabet
+     */
+    void readLogits(int row, float[] to) {
+        stream.synchronize();
+        logits.slice((long) row * to.length, to.length).copyTo(to);
+    }
+
+    /** From the last block's output to the logits; the head's weights are loaded. */
+    private Buffer logits(int slot, Product product) {
+        Buffer all = gathered(x[blocks.length][slot]);
+        work.operations.norm(all, work.hidden, normed, ofNorm);
+        product.forward();
+        return all;
+    }
+
     private void load(int block) {
         store.load(part.layer(block));
         if (experts != null) {
@@ -338,15 +378,12 @@ final class Stage implements PipelineStage {
     /** All tensor ranks compute the whole loss, so that each has the gradient of its rows. */
     private void loss(int micro, int slot, Product product) {
         int layer = headLayer;
-        int vocabulary = part.shape().vocabulary();
-        Buffer all = gathered(x[blocks.length][slot]);
         store.load(layer);
         store.open(layer);
-        work.operations.norm(all, work.hidden, normed, ofNorm);
-        product.forward();
+        Buffer all = logits(slot, product);
         work.operations.crossEntropy(
                 logits,
-                vocabulary,
+                part.shape().vocabulary(),
                 batches.targets(micro),
                 (float) (store.lossFactor() / work.rows));
         product.backward();

@@ -10,7 +10,9 @@ import java.util.Map;
  * @param engine communication backend
  * @param first number of steps taken before
  * @param losses loss of each step, nats per character
- * @param seconds time of all steps
+ * @param validation loss of the held-out text after some steps, nats per character
+ * @param sample what the model wrote at the end; empty if nothing was asked for
+ * @param seconds time of all steps, without evaluations
  * @param stepSeconds median of a step
  * @param share fraction of a step in which the training thread waits for communication
  * @param overlap fraction of asynchronous communication that the training thread did not wait for;
@@ -25,6 +27,8 @@ public record TrainResult(
         String engine,
         int first,
         List<Double> losses,
+        Map<Integer, Double> validation,
+        String sample,
         double seconds,
         double stepSeconds,
         double share,
@@ -52,7 +56,8 @@ public record TrainResult(
     }
 
     /**
-     * Largest difference between the losses of two runs at the same step.
+     * Largest difference between the losses of two runs at the same step, those of the held-out
+     * text among them.
      *
      * @param other a run of the same model
      * @return nats per character
@@ -63,6 +68,12 @@ public record TrainResult(
             int there = first + i - other.first;
             if (there >= 0 && there < other.losses.size()) {
                 most = Math.max(most, Math.abs(losses.get(i) - other.losses.get(there)));
+            }
+        }
+        for (Map.Entry<Integer, Double> v : validation.entrySet()) {
+            Double there = other.validation.get(v.getKey());
+            if (there != null) {
+                most = Math.max(most, Math.abs(v.getValue() - there));
             }
         }
         return most;

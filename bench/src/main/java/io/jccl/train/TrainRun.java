@@ -39,17 +39,26 @@ public final class TrainRun {
         this.localRanks = localRanks;
     }
 
+    /**
+     * A step that was taken.
+     *
+     * @param number of the step, from 1
+     * @param loss before the step, nats per character
+     * @param validation loss of the held-out text after the step; NaN if it was not measured
+     * @param seconds time of this run's steps so far
+     */
+    public record Step(int number, double loss, double validation, double seconds) {
+        /** Whether the loss of the held-out text was measured. */
+        public boolean validated() {
+            return !Double.isNaN(validation);
+        }
+    }
+
     /** Receives progress. */
     @FunctionalInterface
     public interface Report {
-        /**
-         * Called after each step.
-         *
-         * @param step number of the step
-         * @param loss loss of this step, nats per character
-         * @param seconds time since the first step of this run
-         */
-        void step(int step, double loss, double seconds);
+        /** Called after each step. */
+        void step(Step step);
 
         /**
          * Called on rank 0 if a checkpoint was skipped.
@@ -89,6 +98,13 @@ public final class TrainRun {
             boolean measures = world.size() > 1 && (localRanks == 1 || world.rank() == 0);
             int from = count / 2;
             int to = count < 4 ? from : Math.min(count, from + MEASURED);
+            Evaluation evaluation = settings.evaluation();
+            if (evaluation.every() > 0) {
+                // What is measured has no evaluation in it.
+                int next = evaluation.every() - (first + from) % evaluation.every();
+                to = Math.min(to, from + next);
+            }
+            Map<Integer, Double> validation = new TreeMap<>();
             long waited = 0;
             long piped = 0;
             long window = 0;
@@ -119,9 +135,18 @@ public final class TrainRun {
                         && (trainer.steps() % settings.every() == 0 || i + 1 == count)) {
                     trainer.save(checkpoints);
                 }
-                report.step(trainer.steps(), losses[i], (now - start) * 1e-9);
+                double seconds = (now - start) * 1e-9;
+                double held = Double.NaN;
+                if (evaluation.follows(trainer.steps(), settings.steps())) {
+                    long began = System.nanoTime();
+                    held = trainer.evaluate();
+                    validation.put(trainer.steps(), held);
+                    start += System.nanoTime() - began;
+                }
+                report.step(new Step(trainer.steps(), losses[i], held, seconds));
             }
             double seconds = (System.nanoTime() - start) * 1e-9;
+            String sample = trainer.sample(settings.evaluation().sample());
             if (settings.save() != null) {
                 trainer.save(settings.save());
             }
@@ -133,6 +158,8 @@ public final class TrainRun {
                     world.engine(),
                     first,
                     all,
+                    validation,
+                    sample,
                     seconds,
                     median(nanos),
                     new Window(to - from, waited * 1e-9, piped * 1e-9, window * 1e-9, times),
@@ -148,6 +175,8 @@ public final class TrainRun {
             String engine,
             int first,
             List<Double> losses,
+            Map<Integer, Double> validation,
+            String sample,
             double seconds,
             double stepSeconds,
             Window w,
@@ -170,6 +199,8 @@ public final class TrainRun {
                 engine,
                 first,
                 losses,
+                validation,
+                sample,
                 seconds,
                 stepSeconds,
                 known ? Math.min(1, (t.inline() + w.piped + exposed) / w.seconds) : Double.NaN,

@@ -58,7 +58,16 @@ class GptGradientTest {
             Matmul matmul = owned.add(Matmul.of(device, 1));
             Batches batches =
                     new Batches(
-                            corpus, 3, SEQUENCES, SEQUENCES, 1, 0, shape.context(), device, owned);
+                            corpus,
+                            3,
+                            SEQUENCES,
+                            SEQUENCES,
+                            1,
+                            0,
+                            shape.context(),
+                            Evaluation.NONE,
+                            device,
+                            owned);
             batches.step(0);
             Stage stage =
                     new Stage(

@@ -79,6 +79,7 @@ class RecipeTest {
                         0.003,
                         optimizer,
                         recipe,
+                        Evaluation.NONE,
                         1,
                         1,
                         folder,
@@ -92,7 +93,7 @@ class RecipeTest {
         Communicator.runLocal(
                 t.ranks(),
                 comm -> {
-                    List<Double> mine = run.run(comm, (step, loss, seconds) -> {}).losses();
+                    List<Double> mine = run.run(comm, step -> {}).losses();
                     if (comm.rank() == 0) {
                         losses.set(mine);
                     }

@@ -102,6 +102,7 @@ class TechniquesTest {
                 0.003,
                 optimizer,
                 Recipe.NONE,
+                Evaluation.NONE,
                 seed,
                 1,
                 folder,
@@ -124,7 +125,7 @@ class TechniquesTest {
         Communicator.runLocal(
                 ranks,
                 comm -> {
-                    TrainResult mine = run.run(comm, (step, loss, seconds) -> {});
+                    TrainResult mine = run.run(comm, step -> {});
                     if (comm.rank() == 0) {
                         result.set(mine);
                     }

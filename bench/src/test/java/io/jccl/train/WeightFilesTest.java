@@ -66,6 +66,7 @@ class WeightFilesTest {
                 0.003,
                 optimizer,
                 Recipe.NONE,
+                Evaluation.NONE,
                 1,
                 1,
                 folder,
@@ -82,7 +83,7 @@ class WeightFilesTest {
         Communicator.runLocal(
                 s.techniques().ranks(),
                 comm -> {
-                    List<Double> mine = run.run(comm, (step, loss, seconds) -> {}).losses();
+                    List<Double> mine = run.run(comm, step -> {}).losses();
                     if (comm.rank() == 0) {
                         losses.set(mine);
                     }

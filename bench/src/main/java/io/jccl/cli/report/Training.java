@@ -202,6 +202,10 @@ final class Training {
         List<Series> series = new ArrayList<>();
         for (Trained t : all) {
             series.add(new Series(t.title(), t.colour, Line.SOLID, curve(t)));
+            List<Point> held = heldOut(t);
+            if (!held.isEmpty()) {
+                series.add(new Series(t.title() + ", held-out text", t.colour, Line.DASHED, held));
+            }
         }
         List<Mark> marks = new ArrayList<>();
         for (Run run : runs) {
@@ -253,6 +257,17 @@ final class Training {
         List<Point> points = new ArrayList<>();
         for (int i = 0; i < t.steps(); i++) {
             points.add(point(t, i, t.loss(i), t.loss(i)));
+        }
+        return points;
+    }
+
+    /** Empty if no text was held out. */
+    private static List<Point> heldOut(Trained t) {
+        List<Point> points = new ArrayList<>();
+        for (JsonNode v : t.json.path("validation")) {
+            double loss = v.path("loss").asDouble(Double.NaN);
+            int index = v.path("step").asInt() - t.json.path("first_step").asInt() - 1;
+            points.add(point(t, index, loss, loss));
         }
         return points;
     }

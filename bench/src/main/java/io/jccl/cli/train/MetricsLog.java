@@ -30,10 +30,11 @@ import org.jspecify.annotations.Nullable;
  */
 final class MetricsLog implements TrainRun.Report, AutoCloseable {
     /** Columns of the table. */
-    static final String COLUMNS = "step,loss,learning_rate,samples_per_second,seconds\n";
+    static final String COLUMNS =
+            "step,loss,learning_rate,samples_per_second,seconds,validation_loss\n";
 
-    /** Of a step: samples a second are its own, seconds those since the first step. */
-    private record Metrics(int step, double loss, double rate, double speed, double seconds) {}
+    /** Of a step: samples a second are its own. */
+    private record Metrics(TrainRun.Step step, double rate, double speed) {}
 
     /** What is written after a step, or at the beginning. */
     private interface Sink {
@@ -103,17 +104,18 @@ final class MetricsLog implements TrainRun.Report, AutoCloseable {
     }
 
     @Override
-    public void step(int step, double loss, double seconds) {
+    public void step(TrainRun.Step step) {
         double rate =
                 settings.learningRate()
-                        * settings.recipe().schedule().factor(step - 1, settings.steps());
-        double speed = settings.batch() / (seconds - last);
-        last = seconds;
-        Metrics metrics = new Metrics(step, loss, rate, speed, seconds);
+                        * settings.recipe().schedule().factor(step.number() - 1, settings.steps());
+        double speed = settings.batch() / (step.seconds() - last);
+        last = step.seconds();
+        Metrics metrics = new Metrics(step, rate, speed);
         for (Log log : logs) {
             if (!log.failed) {
                 try {
-                    FileChannel to = log.channel == null ? open(log, step > 1) : log.channel;
+                    FileChannel to =
+                            log.channel == null ? open(log, step.number() > 1) : log.channel;
                     write(to, log.sink.step(metrics));
                 } catch (IOException e) {
                     log.failed = true;
@@ -126,7 +128,7 @@ final class MetricsLog implements TrainRun.Report, AutoCloseable {
                 }
             }
         }
-        next.step(step, loss, seconds);
+        next.step(step);
     }
 
     private static FileChannel open(Log log, boolean resumed) throws IOException {
@@ -175,12 +177,15 @@ final class MetricsLog implements TrainRun.Report, AutoCloseable {
             return bytes(
                     String.format(
                             Locale.ROOT,
-                            "%d,%.6f,%.6g,%.3f,%.3f\n",
-                            m.step,
-                            m.loss,
+                            "%d,%.6f,%.6g,%.3f,%.3f,%s\n",
+                            m.step.number(),
+                            m.step.loss(),
                             m.rate,
                             m.speed,
-                            m.seconds));
+                            m.step.seconds(),
+                            m.step.validated()
+                                    ? String.format(Locale.ROOT, "%.6f", m.step.validation())
+                                    : ""));
         }
 
         private static ByteBuffer bytes(String text) {
@@ -226,10 +231,13 @@ final class MetricsLog implements TrainRun.Report, AutoCloseable {
         @Override
         public ByteBuffer step(Metrics m) {
             ByteBuffer summary = room();
-            scalar(summary, "train/loss", m.loss);
+            scalar(summary, "train/loss", m.step.loss());
             scalar(summary, "train/learning_rate", m.rate);
             scalar(summary, "train/samples_per_second", m.speed);
-            ByteBuffer event = event(m.step);
+            if (m.step.validated()) {
+                scalar(summary, "validation/loss", m.step.validation());
+            }
+            ByteBuffer event = event(m.step.number());
             text(event, SUMMARY_FIELD, taken(summary));
             return record(event);
         }

@@ -81,6 +81,8 @@ public final class TrainCommand implements Callable<Integer> {
 
     @Mixin private RecipeOptions update = new RecipeOptions();
 
+    @Mixin private EvaluationOptions evaluation = new EvaluationOptions();
+
     @Option(
             names = DeepSpeedFile.NAME,
             paramLabel = "<file>",
@@ -195,13 +197,7 @@ public final class TrainCommand implements Callable<Integer> {
             Engine chosen = model.engine(engine, environment);
             boolean processes = launch.size() > 1 || chosen == Engine.MPI;
             Corpus corpus = text == null ? Corpus.grammar(model.seed) : Corpus.of(text);
-            require(
-                    corpus.tokens().length > model.context + 1,
-                    "--context is "
-                            + model.context
-                            + ", but the text has "
-                            + corpus.tokens().length
-                            + " characters; give a longer text or a smaller context");
+            evaluation.evaluation().check(corpus.tokens().length, model.context);
             try (Scratch scratch = Scratch.in(nvme, "jccl-train-")) {
                 if (processes) {
                     return asProcess(chosen, corpus, scratch.folder(), out, progress);
@@ -308,6 +304,7 @@ public final class TrainCommand implements Callable<Integer> {
                 update.learningRate,
                 update.optimizer(),
                 recipe,
+                evaluation.evaluation(),
                 model.seed,
                 threads,
                 folder,
@@ -399,7 +396,7 @@ public final class TrainCommand implements Callable<Integer> {
                         if (comm.rank() == 0) {
                             result.set(run(run, comm, s, part, corpus, prints, out, progress));
                         } else {
-                            run.run(comm, (step, loss, seconds) -> {});
+                            run.run(comm, step -> {});
                         }
                     });
         } catch (JcclException e) {

@@ -18,6 +18,7 @@ import java.io.PrintWriter;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.TreeMap;
 import java.util.function.ToDoubleFunction;
 import org.jspecify.annotations.Nullable;
 
@@ -154,6 +155,10 @@ final class TrainReport {
             return;
         }
         line(out, "loss", "%.4f nats a character", r.losses().getLast());
+        if (!r.validation().isEmpty()) {
+            double held = new TreeMap<>(r.validation()).lastEntry().getValue();
+            line(out, "held-out text", "%.4f nats a character", held);
+        }
         line(out, "without context", "%.4f (unigram entropy of the text)", entropy);
         line(
                 out,
@@ -197,6 +202,10 @@ final class TrainReport {
                     e.fullest(),
                     100 * e.droppedChoices(),
                     100 * e.droppedTokens());
+        }
+        if (!r.sample().isEmpty()) {
+            out.println("# what the model writes:");
+            out.println(r.sample());
         }
         out.flush();
     }
@@ -391,6 +400,12 @@ final class TrainReport {
         }
         ArrayNode losses = n.putArray("losses");
         r.losses().forEach(losses::add);
+        ArrayNode held = n.putArray("validation");
+        r.validation()
+                .forEach((step, loss) -> held.addObject().put("step", step).put("loss", loss));
+        if (!r.sample().isEmpty()) {
+            n.put("sample", r.sample());
+        }
     }
 
     /** JSON has no NaN. */

@@ -85,7 +85,11 @@ final class TrainReporter implements TrainRun.Report {
                             + settings.techniques().ranks()
                             + " ranks");
             out.println("# " + TrainReport.model(settings, source, true));
-            out.println("#   step    loss (nats a character)");
+            boolean evaluated = settings.evaluation().every() > 0;
+            out.println(
+                    "#   step    loss "
+                            + (evaluated ? " held-out text " : "")
+                            + "(nats a character)");
             out.flush();
         }
     }
@@ -98,18 +102,21 @@ final class TrainReporter implements TrainRun.Report {
     }
 
     @Override
-    public void step(int step, double loss, double seconds) {
+    public void step(TrainRun.Step s) {
+        int step = s.number();
         if (first < 0) {
             first = step - 1;
         }
         int pace = Math.max(1, settings.steps() / REPORTS);
-        if (out != null && (step % pace == 0 || step == settings.steps())) {
+        if (out != null && (step % pace == 0 || step == settings.steps() || s.validated())) {
             progress.erase();
-            out.printf(Locale.ROOT, "%8d  %8.4f%n", step, loss);
+            String held =
+                    s.validated() ? String.format(Locale.ROOT, "  %8.4f", s.validation()) : "";
+            out.printf(Locale.ROOT, "%8d  %8.4f%s%n", step, s.loss(), held);
             out.flush();
         }
-        if (seconds - shown > PACE_SECONDS) {
-            shown = seconds;
+        if (s.seconds() - shown > PACE_SECONDS) {
+            shown = s.seconds();
             int done = BAR * step / settings.steps();
             progress.at(
                     String.format(
@@ -119,8 +126,8 @@ final class TrainReporter implements TrainRun.Report {
                             settings.techniques(),
                             "#".repeat(done),
                             "-".repeat(BAR - done),
-                            loss,
-                            (step - first) * settings.batch() / seconds),
+                            s.loss(),
+                            (step - first) * settings.batch() / s.seconds()),
                     part.done(step),
                     part.all(),
                     "steps");

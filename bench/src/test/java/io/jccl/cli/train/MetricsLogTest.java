@@ -51,6 +51,14 @@ class MetricsLogTest {
         return losses;
     }
 
+    private static Map<Integer, Double> validation(Path json) throws IOException {
+        Map<Integer, Double> losses = new TreeMap<>();
+        JsonNode run = new ObjectMapper().readTree(json.toFile()).at("/jccl_train/runs/0");
+        run.path("validation")
+                .forEach(n -> losses.put(n.path("step").asInt(), n.path("loss").asDouble()));
+        return losses;
+    }
+
     @Test
     void aTableHasARowForEachStepAndGoesOn() throws IOException {
         Path csv = folder.resolve("a.csv");
@@ -58,10 +66,16 @@ class MetricsLogTest {
         Files.writeString(csv, "of an earlier run\n");
         assertEquals(
                 0,
-                train("--lr-schedule linear --dp 2 --steps 8 --json " + json + " --csv " + csv),
+                train(
+                        "--lr-schedule linear --dp 2 --steps 8 --eval-every 3 --json "
+                                + json
+                                + " --csv "
+                                + csv),
                 err::toString);
         List<String> lines = Files.readAllLines(csv);
-        assertEquals("step,loss,learning_rate,samples_per_second,seconds", lines.getFirst());
+        assertEquals(
+                "step,loss,learning_rate,samples_per_second,seconds,validation_loss",
+                lines.getFirst());
         assertEquals(1 + 8, lines.size());
         double before = 0;
         for (int i = 0; i < 8; i++) {
@@ -73,6 +87,11 @@ class MetricsLogTest {
             double seconds = Double.parseDouble(row[4]);
             assertTrue(seconds >= before, lines.get(1 + i));
             before = seconds;
+            if ((i + 1) % 3 == 0 || i == 7) {
+                assertEquals(validation(json).get(i + 1), Double.parseDouble(row[5]), 1e-6);
+            } else {
+                assertEquals("", row[5]);
+            }
         }
         assertEquals(0, train("--steps 9 --csv " + csv), err::toString);
         assertEquals(1 + 9, Files.readAllLines(csv).size());
@@ -93,7 +112,7 @@ class MetricsLogTest {
         assertEquals(
                 0,
                 train(
-                        "--lr-schedule linear --steps 200 --tensorboard "
+                        "--lr-schedule linear --steps 200 --eval-every 100 --tensorboard "
                                 + events
                                 + " --json "
                                 + json),
@@ -134,7 +153,14 @@ class MetricsLogTest {
                 summary.position(summary.position() + length);
                 metrics.put(text(field(value, 1, ByteBuffer.class)), field(value, 2, Float.class));
             }
-            assertEquals(3, metrics.size(), metrics::toString);
+            boolean evaluated = (i + 1) % 100 == 0;
+            assertEquals(evaluated ? 4 : 3, metrics.size(), metrics::toString);
+            if (evaluated) {
+                assertEquals(
+                        field(validation(json), i + 1, Double.class),
+                        field(metrics, "validation/loss", Float.class),
+                        1e-6);
+            }
             assertEquals(losses(json).get(i), field(metrics, "train/loss", Float.class), 1e-6);
             assertEquals(
                     0.01 * (1 - i / 200.0),

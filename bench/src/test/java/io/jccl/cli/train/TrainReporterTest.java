@@ -6,11 +6,13 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.train.TrainReporter.Part;
 import io.jccl.offload.optim.Adam;
+import io.jccl.train.Evaluation;
 import io.jccl.train.GptShape;
 import io.jccl.train.Recipe;
 import io.jccl.train.Routing;
 import io.jccl.train.RunSettings;
 import io.jccl.train.Techniques;
+import io.jccl.train.TrainRun;
 import java.io.PrintWriter;
 import java.io.StringWriter;
 import org.junit.jupiter.api.Test;
@@ -34,6 +36,7 @@ class TrainReporterTest {
                         1e-3,
                         Adam.defaults(),
                         Recipe.NONE,
+                        Evaluation.NONE,
                         1,
                         1,
                         null,
@@ -51,7 +54,7 @@ class TrainReporterTest {
     }
 
     private void step(TrainReporter reporter, int step, double began) {
-        reporter.step(step, 2.5, now / 1e9 - began);
+        reporter.step(new TrainRun.Step(step, 2.5, Double.NaN, now / 1e9 - began));
     }
 
     @Test

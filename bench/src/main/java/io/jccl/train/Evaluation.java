@@ -1,0 +1,76 @@
+package io.jccl.train;
+
+/**
+ * What is measured on text that the model is not trained on, and what the model writes at the end.
+ *
+ * @param every steps between two measurements, after which and after the last step the loss is
+ *     measured; 0 for none
+ * @param share part of the text that is held out, its end: 0 if nothing is measured
+ * @param batches of a step's size that are measured, at even distances in the held-out text
+ * @param sample characters to write after the last step; 0 for none
+ */
+public record Evaluation(int every, double share, int batches, int sample) {
+    /** Nothing is measured or written. */
+    public static final Evaluation NONE = new Evaluation(0, 0, 0, 0);
+
+    /**
+     * Checks the arguments.
+     *
+     * @throws IllegalArgumentException if a number is out of range
+     */
+    public Evaluation {
+        if (every < 0 || sample < 0) {
+            throw new IllegalArgumentException(
+                    "steps between measurements and characters to write are "
+                            + every
+                            + " and "
+                            + sample
+                            + ", expected 0 or more");
+        }
+        if (every > 0 && (!(share > 0 && share < 1) || batches < 1)) {
+            throw new IllegalArgumentException(
+                    "measured are "
+                            + batches
+                            + " batches in a share of "
+                            + share
+                            + " of the text, expected 1 or more in more than 0 and less than 1");
+        }
+    }
+
+    /** Whether anything is measured or written. */
+    boolean asked() {
+        return every > 0 || sample > 0;
+    }
+
+    /** Characters of a text that are trained on. */
+    int trained(int length) {
+        return every == 0 ? length : length - (int) (length * share);
+    }
+
+    /** Whether the loss is measured after a step. */
+    boolean follows(int step, int last) {
+        return every > 0 && (step % every == 0 || step == last);
+    }
+
+    /**
+     * Checks that a text is long enough.
+     *
+     * @param length of the text, characters
+     * @param context of the model
+     * @throws IllegalArgumentException if a part of the text is shorter than a sequence
+     */
+    public void check(int length, int context) {
+        int trained = trained(length);
+        int held = length - trained;
+        if (trained <= context + 1 || (every > 0 && held <= context + 1)) {
+            throw new IllegalArgumentException(
+                    "--context is "
+                            + context
+                            + ", but the text has "
+                            + length
+                            + " characters"
+                            + (every == 0 ? "" : ", " + held + " of them held out by --eval-share")
+                            + "; give a longer text or a smaller context");
+        }
+    }
+}
