@@ -7,6 +7,7 @@ import io.jccl.cli.shell.Version;
 import io.jccl.offload.memplan.AttentionKernel;
 import io.jccl.offload.memplan.Batch;
 import io.jccl.offload.memplan.Job;
+import io.jccl.offload.memplan.LowRank;
 import io.jccl.offload.memplan.Machine;
 import io.jccl.offload.memplan.MemoryPlanner;
 import io.jccl.offload.memplan.Model;
@@ -100,6 +101,24 @@ public final class PlanCommand implements Callable<Integer> {
     private @Nullable AttentionKernel kernel;
 
     @Option(
+            names = "--lora",
+            defaultValue = "0",
+            paramLabel = "<rank>",
+            description =
+                    "Train adapters of this rank, not the model (LoRA); 0: the whole model (default:"
+                            + " ${DEFAULT-VALUE}).")
+    private int lora;
+
+    @Option(
+            names = "--lora-matrices",
+            paramLabel = "<all|qv>",
+            converter = MatricesOf.class,
+            description =
+                    "Matrices with adapters: all of attention, MLP and experts, or queries and values"
+                            + " (default: all).")
+    private LowRank.Matrices adapted = LowRank.Matrices.ALL;
+
+    @Option(
             names = "--system",
             paramLabel = "<name>",
             converter = SystemOf.class,
@@ -167,7 +186,9 @@ public final class PlanCommand implements Callable<Integer> {
     @Option(names = "--all", description = "With --search: show every combination.")
     private boolean all;
 
-    @Option(names = "--model-parallel", description = "Also try tensor and pipeline parallelism.")
+    @Option(
+            names = "--model-parallel",
+            description = "Also try tensor, pipeline, context and expert parallelism.")
     private boolean modelParallel;
 
     @Option(names = "--explain", description = "Also print the formulas with their sources.")
@@ -351,7 +372,8 @@ public final class PlanCommand implements Callable<Integer> {
                         nvmeCopies,
                         prefetch),
                 system.withGradient(wideGradients ? 4 : system.gradient()),
-                kernel == null ? AttentionKernel.of(of) : kernel);
+                kernel == null ? AttentionKernel.of(of) : kernel,
+                new LowRank(lora, adapted));
     }
 
     private CommandLine commandLine() {
@@ -359,6 +381,18 @@ public final class PlanCommand implements Callable<Integer> {
             throw new IllegalStateException("not run by picocli");
         }
         return spec.commandLine();
+    }
+
+    /** Matrices with adapters by their name. */
+    static final class MatricesOf implements ITypeConverter<LowRank.Matrices> {
+        @Override
+        public LowRank.Matrices convert(String value) {
+            try {
+                return LowRank.Matrices.of(value);
+            } catch (IllegalArgumentException e) {
+                throw new TypeConversionException(e.getMessage());
+            }
+        }
     }
 
     /** An attention by its name. */

@@ -20,7 +20,10 @@ import io.jccl.offload.memplan.Traffic;
 import io.jccl.offload.memplan.Usage;
 import io.jccl.offload.timeplan.StepTime;
 import java.io.UncheckedIOException;
+import java.util.Collections;
+import java.util.IdentityHashMap;
 import java.util.List;
+import java.util.Set;
 import org.jspecify.annotations.Nullable;
 
 /** The planner's result as JSON. A separate class, so that nothing else loads Jackson. */
@@ -80,9 +83,11 @@ final class PlanJson {
 
     static String ranking(Job job, List<StepTime> ranked) {
         ObjectNode root = root(job);
-        List<StepTime> front = SpeedSearch.front(ranked);
+        Set<StepTime> front = Collections.newSetFromMap(new IdentityHashMap<>());
+        front.addAll(SpeedSearch.front(ranked));
+        root.put("combinations", ranked.size());
         ArrayNode list = root.putArray("ranking");
-        for (StepTime t : ranked) {
+        for (StepTime t : SpeedSearch.documented(ranked)) {
             ObjectNode node = list.addObject();
             node.set("techniques", techniques(t.plan().techniques()));
             node.put("device_bytes", t.plan().device().total());
@@ -103,6 +108,9 @@ final class PlanJson {
         root.put("optimizer", job.optimizer().label());
         root.put("system", job.system().name());
         root.put("attention", job.kernel().label());
+        root.put("lora_rank", job.adapters().rank());
+        root.put("lora_matrices", job.adapters().matrices().label());
+        root.put("trained_parameters", Math.round(job.adapters().trained(job.model())));
         Machine m = job.machine();
         ObjectNode machine = root.putObject("machine");
         machine.put("gpus", m.gpus());

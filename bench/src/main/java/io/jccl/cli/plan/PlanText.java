@@ -8,6 +8,7 @@ import io.jccl.offload.memplan.Compute;
 import io.jccl.offload.memplan.Experts;
 import io.jccl.offload.memplan.Formula;
 import io.jccl.offload.memplan.Job;
+import io.jccl.offload.memplan.LowRank;
 import io.jccl.offload.memplan.Machine;
 import io.jccl.offload.memplan.Model;
 import io.jccl.offload.memplan.Plan;
@@ -177,6 +178,19 @@ final class PlanText {
                         + job.batch().micro()
                         + ", accumulation "
                         + job.batch().accumulation());
+        LowRank adapters = job.adapters();
+        if (adapters.adapts()) {
+            label(
+                    "trained",
+                    Amounts.parameters(Math.round(adapters.trained(job.model())))
+                            + " parameters in adapters (LoRA) of "
+                            + (adapters.matrices() == LowRank.Matrices.ALL
+                                    ? "all matrices"
+                                    : "queries and values")
+                            + ", rank "
+                            + adapters.rank()
+                            + "; the model's own stay as they are");
+        }
         int bytes = job.stateBytes(false);
         int offloaded = job.stateBytes(true);
         label(
@@ -188,7 +202,9 @@ final class PlanText {
                         + job.system()
                         + " has it: "
                         + bytes
-                        + " bytes of state a parameter"
+                        + (adapters.adapts()
+                                ? " bytes of state a trained parameter"
+                                : " bytes of state a parameter")
                         + (offloaded == bytes
                                 ? ""
                                 : ", " + offloaded + " if the optimizer is offloaded"));

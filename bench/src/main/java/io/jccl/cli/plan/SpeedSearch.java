@@ -26,6 +26,9 @@ import java.util.Locale;
 final class SpeedSearch {
     private static final double GIGA = 1e9;
 
+    /** Combinations in documents, besides those of the front: a large machine has 100,000s. */
+    private static final int MOST = 5000;
+
     private SpeedSearch() {}
 
     /**
@@ -66,15 +69,28 @@ final class SpeedSearch {
         return front;
     }
 
+    /** Those that documents have: the fastest ones and the front, the fastest first. */
+    static List<StepTime> documented(List<StepTime> ranked) {
+        List<StepTime> all = new ArrayList<>(ranked.subList(0, Math.min(MOST, ranked.size())));
+        for (StepTime t : front(ranked)) {
+            // In the same order, so those that are there already are no slower than the last.
+            if (t.seconds() > all.getLast().seconds()) {
+                all.add(t);
+            }
+        }
+        return all;
+    }
+
     static String html(Job job, List<StepTime> ranked, Hardware hardware) {
         List<StepTime> front = front(ranked);
         List<Point> edge = front.stream().map(SpeedSearch::point).toList();
+        List<StepTime> drawn = documented(ranked);
         List<Series> series = new ArrayList<>();
         series.add(new Series("Pareto front", 0, Line.SOLID, edge.reversed()));
         for (int stage = 0; stage <= 3; stage++) {
             int of = stage;
             List<Point> points =
-                    ranked.stream()
+                    drawn.stream()
                             .filter(t -> t.plan().techniques().stage() == of)
                             .map(SpeedSearch::point)
                             .sorted(Comparator.comparingDouble(Point::x))
@@ -92,7 +108,13 @@ final class SpeedSearch {
         page.add(
                 new Figure(
                         "Memory against speed",
-                        "One point for each combination that fits. On the line are those that no"
+                        (drawn.size() < ranked.size()
+                                        ? "One point for each of the fastest combinations that fit, "
+                                                + MOST
+                                                + " of "
+                                                + ranked.size()
+                                        : "One point for each combination that fits")
+                                + ". On the line are those that no"
                                 + " other one both outruns and undercuts.",
                         List.of(
                                 LineChart.of(

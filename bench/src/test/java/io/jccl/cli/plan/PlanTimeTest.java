@@ -106,28 +106,66 @@ class PlanTimeTest {
         assertEquals(0, without.get("communication_hidden_seconds").asDouble(), 1e-12);
     }
 
+    /** What no GPU holds alone, a long sample's tokens among them, is found split. */
+    @Test
+    void searchSplitsLongContextsAndExperts() throws IOException {
+        JsonNode all = json("--model llama3-8b --machine H100x8 --context 131072 --search");
+        assertTrue(all.get("combinations").asInt() > 5000);
+        assertEquals(all.at("/ranking/0/pareto").asBoolean(), true);
+        int context = 0;
+        for (JsonNode one : all.get("ranking")) {
+            context += one.at("/techniques/context").asInt() > 1 ? 1 : 0;
+        }
+        assertTrue(context > 1000, () -> all.at("/ranking/0").toString());
+        assertTrue(all.get("ranking").size() >= 5000);
+        assertTrue(all.get("ranking").size() < all.get("combinations").asInt());
+    }
+
+    /** With adapters alone the same fits in less, and a step takes less. */
+    @Test
+    void adapters() throws IOException {
+        String line = "--model llama3-8b --machine A100x8 --zero 3";
+        JsonNode whole = json(line);
+        JsonNode adapted = json(line + " --lora 64");
+        assertEquals(
+                whole.at("/model/parameters").asLong(), whole.get("trained_parameters").asLong());
+        assertEquals(64, adapted.get("lora_rank").asInt());
+        // 32 layers, the sums of rows and columns of their seven matrices.
+        long sum = 2 * (4096 + 4096) + 2 * (4096 + 1024) + 3 * (4096 + 14_336);
+        assertEquals(64 * 32 * sum, adapted.get("trained_parameters").asLong());
+        double before = whole.at("/time/step_seconds").asDouble();
+        double after = adapted.at("/time/step_seconds").asDouble();
+        assertTrue(after < 0.85 * before, () -> after + " after " + before);
+        assertEquals(0, execute(line + " --lora 8 --lora-matrices qv"));
+        assertTrue(out.toString().contains("queries and values, rank 8"), out::toString);
+        assertEquals(2, execute(line + " --lora -1"));
+        assertEquals(2, execute(line + " --lora 8 --lora-matrices some"));
+        assertTrue(err.toString().contains("'some'"), err::toString);
+    }
+
     /** The fastest first; none of the front is both slower and larger than another one. */
     @Test
     void search() throws IOException {
         Path page = folder.resolve("speed.html");
         String line = "--model llama3-8b --machine A100x8 --search --html " + page;
         JsonNode ranking = json(line).get("ranking");
-        double last = 0;
+        int n = ranking.size();
+        double[] seconds = new double[n];
+        long[] bytes = new long[n];
+        for (int i = 0; i < n; i++) {
+            seconds[i] = ranking.get(i).at("/time/step_seconds").asDouble();
+            bytes[i] = ranking.get(i).get("device_bytes").asLong();
+            assertTrue(i == 0 || seconds[i] >= seconds[i - 1]);
+        }
         int front = 0;
-        for (JsonNode one : ranking) {
-            double seconds = one.at("/time/step_seconds").asDouble();
-            assertTrue(seconds >= last);
-            last = seconds;
+        for (int i = 0; i < n; i++) {
             boolean beaten = false;
-            for (JsonNode other : ranking) {
-                beaten |=
-                        other.at("/time/step_seconds").asDouble() < seconds
-                                && other.get("device_bytes").asLong()
-                                        < one.get("device_bytes").asLong();
+            for (int j = 0; j < n; j++) {
+                beaten |= seconds[j] < seconds[i] && bytes[j] < bytes[i];
             }
-            boolean pareto = one.get("pareto").asBoolean();
+            boolean pareto = ranking.get(i).get("pareto").asBoolean();
             front += pareto ? 1 : 0;
-            assertFalse(beaten && pareto, one::toString);
+            assertFalse(beaten && pareto, ranking.get(i)::toString);
         }
         assertTrue(front > 1 && front < ranking.size(), front + " of " + ranking.size());
         String html = Files.readString(page);

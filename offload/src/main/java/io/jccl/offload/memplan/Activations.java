@@ -48,7 +48,8 @@ record Activations(
         double mlp = (1 - sparse) * inMlp + sparse * inExperts;
 
         double common = tokens * ((vectors + compressed) / ways + heads / n);
-        double linear = common + tokens * mlp / n;
+        double adapters = tokens * e * job.adapters().kept(model);
+        double linear = common + adapters + tokens * mlp / n;
         double statistics = job.kernel() == AttentionKernel.FLASH ? 4 * tokens * a.heads() / n : 0;
         double scores = tokens * whole * a.heads() / n * (e + (model.dropout() ? e + 1 : 0));
         double attention = job.kernel() == AttentionKernel.FLASH ? statistics : scores;
@@ -63,7 +64,7 @@ record Activations(
                 attention,
                 statistics,
                 tokens * h * e / ways,
-                common + tokens * Math.max(inMlp, inExperts) / n + attention,
+                common + adapters + tokens * Math.max(inMlp, inExperts) / n + attention,
                 tokens * e * (h + wide) / n,
                 ways);
     }

@@ -48,6 +48,21 @@ public sealed interface Attention {
     double matrices(double hidden);
 
     /**
+     * Matrices.
+     *
+     * @return how many
+     */
+    int count();
+
+    /**
+     * Rows and columns of all matrices, which is what an adapter of rank 1 has for each.
+     *
+     * @param hidden the model's hidden size
+     * @return their sum
+     */
+    double widths(double hidden);
+
+    /**
      * All parameters.
      *
      * @param hidden the model's hidden size
@@ -141,6 +156,16 @@ public sealed interface Attention {
         }
 
         @Override
+        public int count() {
+            return 4;
+        }
+
+        @Override
+        public double widths(double hidden) {
+            return 4 * hidden + queries() + keysAndValues() + output();
+        }
+
+        @Override
         public double parameters(double hidden) {
             return matrices(hidden)
                     + (inputBias ? queries() + keysAndValues() : 0)
@@ -218,6 +243,19 @@ public sealed interface Attention {
             double forKeys =
                     hidden * (rank + rotary) + (double) rank * heads * (plain + (double) value);
             return forQueries + forKeys + output() * hidden;
+        }
+
+        @Override
+        public int count() {
+            return queryRank == 0 ? 4 : 5;
+        }
+
+        @Override
+        public double widths(double hidden) {
+            double forQueries = hidden + queries() + 2.0 * queryRank;
+            double forKeys =
+                    hidden + rank + rotary + rank + (double) heads * (plain + (double) value);
+            return forQueries + forKeys + output() + hidden;
         }
 
         @Override

@@ -26,6 +26,22 @@ public record Compute(
      * @return the operations
      */
     public static Compute of(Model model, long batch, Recomputation recomputation) {
+        return of(model, batch, recomputation, LowRank.NONE);
+    }
+
+    /**
+     * Counts for a model of which adapters alone may be trained: the backward pass of the other
+     * matrices has the gradients of their inputs, as many operations as their forward pass, and
+     * none of their own.
+     *
+     * @param model the model
+     * @param batch samples of a step over all GPUs
+     * @param recomputation what is recomputed
+     * @param adapters what is trained
+     * @return the operations
+     */
+    public static Compute of(
+            Model model, long batch, Recomputation recomputation, LowRank adapters) {
         double s = model.sequence();
         double h = model.hidden();
         double bs = batch * s;
@@ -36,9 +52,11 @@ public record Compute(
                 a.matrices(h) * model.layers()
                         + model.mlp().matrices(h) * (model.layers() - model.sparse())
                         + (experts == null ? 0 : experts.matrices(h) * model.sparse());
-        double layers = 2 * bs * matrices + attention;
+        double added = 2 * bs * adapters.active(model);
+        double layers = 2 * bs * matrices + attention + added;
         double output = 2 * bs * h * model.vocabulary();
-        double none = 3 * (layers + output);
+        double frozen = adapters.adapts() ? 2 * bs * matrices + output : 0;
+        double none = 3 * (layers + output) - frozen;
         double again =
                 switch (recomputation) {
                     case NONE -> 0;

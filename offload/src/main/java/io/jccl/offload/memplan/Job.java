@@ -11,6 +11,7 @@ package io.jccl.offload.memplan;
  * @param overheads memory used in addition to the model
  * @param system whose code trains it
  * @param kernel how attention is computed
+ * @param adapters what is trained
  */
 public record Job(
         Model model,
@@ -20,7 +21,8 @@ public record Job(
         Machine machine,
         Overheads overheads,
         TrainingSystem system,
-        AttentionKernel kernel) {
+        AttentionKernel kernel,
+        LowRank adapters) {
     /**
      * A job as this library trains it, with the usual attention of its model.
      *
@@ -46,7 +48,8 @@ public record Job(
                 machine,
                 overheads,
                 TrainingSystem.JCCL,
-                AttentionKernel.of(model));
+                AttentionKernel.of(model),
+                LowRank.NONE);
     }
 
     /**
@@ -68,7 +71,8 @@ public record Job(
      * @return the job
      */
     public Job with(Model other) {
-        return new Job(other, batch, precision, optimizer, machine, overheads, system, kernel);
+        return new Job(
+                other, batch, precision, optimizer, machine, overheads, system, kernel, adapters);
     }
 
     /**
@@ -78,7 +82,8 @@ public record Job(
      * @return the job
      */
     public Job with(Batch other) {
-        return new Job(model, other, precision, optimizer, machine, overheads, system, kernel);
+        return new Job(
+                model, other, precision, optimizer, machine, overheads, system, kernel, adapters);
     }
 
     /**
@@ -88,7 +93,8 @@ public record Job(
      * @return the job
      */
     public Job with(Machine other) {
-        return new Job(model, batch, precision, optimizer, other, overheads, system, kernel);
+        return new Job(
+                model, batch, precision, optimizer, other, overheads, system, kernel, adapters);
     }
 
     /**
@@ -98,7 +104,8 @@ public record Job(
      * @return the job
      */
     public Job with(TrainingSystem other) {
-        return new Job(model, batch, precision, optimizer, machine, overheads, other, kernel);
+        return new Job(
+                model, batch, precision, optimizer, machine, overheads, other, kernel, adapters);
     }
 
     /**
@@ -108,12 +115,24 @@ public record Job(
      * @return the job
      */
     public Job with(AttentionKernel other) {
-        return new Job(model, batch, precision, optimizer, machine, overheads, system, other);
+        return new Job(
+                model, batch, precision, optimizer, machine, overheads, system, other, adapters);
     }
 
     /**
-     * Bytes of model state for each parameter over all tiers: parameter, gradient, master and
-     * moments.
+     * The same with parts of the model trained.
+     *
+     * @param other which
+     * @return the job
+     */
+    public Job with(LowRank other) {
+        return new Job(
+                model, batch, precision, optimizer, machine, overheads, system, kernel, other);
+    }
+
+    /**
+     * Bytes of model state for each trained parameter over all tiers: parameter, gradient, master
+     * and moments.
      *
      * @param offloaded whether the optimizer is off the device
      * @return bytes, without the second version that NVMe may hold

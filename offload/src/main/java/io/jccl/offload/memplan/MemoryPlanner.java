@@ -20,6 +20,11 @@ public final class MemoryPlanner {
     /** Numbers of pieces per layer that the search tries. */
     private static final int[] PIECES = {1, 2, 4, 8, 16, 32};
 
+    private static final List<Integer> CHUNKS = List.of(1, 2, 4);
+
+    /** Tokens of a rank with context parallelism; with fewer, messages cost more than products. */
+    private static final int LEAST_CONTEXT = 1024;
+
     /** How far past the first model that does not fit the search looks, per pipeline stage. */
     private static final int LOOK_AHEAD = 8;
 
@@ -30,7 +35,7 @@ public final class MemoryPlanner {
      *
      * @param host whether host memory may be used
      * @param nvme whether drives may be used
-     * @param modelParallel whether to try tensor and pipeline parallelism
+     * @param modelParallel whether to try tensor, pipeline, context and expert parallelism
      */
     public record Space(boolean host, boolean nvme, boolean modelParallel) {
         /**
@@ -66,7 +71,10 @@ public final class MemoryPlanner {
                 needs.nvme(),
                 Volumes.of(job, t, needs),
                 Compute.of(
-                        model, (long) batch.micro() * batch.accumulation() * d, t.recomputation()));
+                        model,
+                        (long) batch.micro() * batch.accumulation() * d,
+                        t.recomputation(),
+                        job.adapters()));
     }
 
     /**
@@ -125,6 +133,9 @@ public final class MemoryPlanner {
         List<Model> ladder = ScalingRule.like(job.model()).ladder(Model.MAX_PARAMETERS);
         List<Plan> found = new ArrayList<>();
         for (Techniques t : combinations(job, space)) {
+            if (t.split().chunks() > 1) {
+                continue; // they shorten the bubble, and save no memory
+            }
             Plan plan = largest(job, t, ladder);
             if (plan.fits()) {
                 found.add(plan);
@@ -195,9 +206,9 @@ public final class MemoryPlanner {
             tiers.add(Tier.NVME);
         }
         List<Techniques> all = new ArrayList<>();
-        for (int[] degrees : degrees(job, space)) {
-            int ranks = job.machine().ranks() / degrees[0] / degrees[1];
-            for (int stage = 0; stage <= (ranks > 1 ? 3 : 0); stage++) {
+        for (ModelParallel split : splits(job, space)) {
+            long shards = job.machine().ranks() / split.ways() * split.context();
+            for (int stage = 0; stage <= (shards > 1 ? 3 : 0); stage++) {
                 for (Tier optimizer : tiers) {
                     for (Tier gradients : tiers) {
                         if (gradients.compareTo(optimizer) > 0) {
@@ -219,7 +230,7 @@ public final class MemoryPlanner {
                                                         activations,
                                                         again,
                                                         pieces,
-                                                        ModelParallel.of(degrees[0], degrees[1])));
+                                                        split));
                                     }
                                 }
                             }
@@ -237,22 +248,49 @@ public final class MemoryPlanner {
                 .toList();
     }
 
-    /** Pairs of tensor and pipeline degree: powers of two, tensor within a machine. */
-    private static List<int[]> degrees(Job job, Space space) {
-        List<int[]> pairs = new ArrayList<>();
-        int ranks = job.machine().ranks();
-        for (int tensor = 1; tensor <= job.machine().gpus(); tensor *= 2) {
-            for (int pipeline = 1; pipeline <= Math.min(64, ranks / tensor); pipeline *= 2) {
-                boolean none = tensor == 1 && pipeline == 1;
-                if (none
-                        || (space.modelParallel()
-                                && ranks % (tensor * pipeline) == 0
-                                && job.machine().gpus() % tensor == 0)) {
-                    pairs.add(new int[] {tensor, pipeline});
+    /**
+     * Ways to split a job's model: powers of two, tensors within a machine, experts over ranks that
+     * divide them, contexts of {@value #LEAST_CONTEXT} tokens or more, chunks that the layers fill.
+     */
+    private static List<ModelParallel> splits(Job job, Space space) {
+        if (!space.modelParallel()) {
+            return List.of(ModelParallel.NONE);
+        }
+        List<ModelParallel> all = new ArrayList<>();
+        long ranks = job.machine().ranks();
+        int gpus = job.machine().gpus();
+        Model model = job.model();
+        for (int tensor : powers(gpus, gpus)) {
+            for (int pipeline : powers(ranks / tensor, 64)) {
+                for (int context :
+                        powers(ranks / tensor / pipeline, model.sequence() / LEAST_CONTEXT)) {
+                    long shards = ranks / tensor / pipeline;
+                    int experts = model.experts() == null ? 1 : model.experts().count();
+                    for (int expert : powers(shards, experts)) {
+                        if (experts % expert != 0) {
+                            continue;
+                        }
+                        for (int chunks : pipeline == 1 ? List.of(1) : CHUNKS) {
+                            if (chunks == 1 || pipeline * chunks <= model.layers()) {
+                                all.add(
+                                        new ModelParallel(
+                                                tensor, true, pipeline, chunks, context, expert));
+                            }
+                        }
+                    }
                 }
             }
         }
-        return pairs;
+        return all;
+    }
+
+    /** Powers of two that divide a number, from 1, which is there whatever the limit. */
+    private static List<Integer> powers(long of, long most) {
+        List<Integer> all = new ArrayList<>(List.of(1));
+        for (int n = 2; n <= most && of % n == 0; n *= 2) {
+            all.add(n);
+        }
+        return all;
     }
 
     /** Data-parallel ranks: each has samples of its own. */

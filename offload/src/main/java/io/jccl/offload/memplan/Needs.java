@@ -9,6 +9,7 @@ import io.jccl.offload.Tier;
  * @param host each machine's memory
  * @param nvme each machine's drives
  * @param parameters parameters of the fullest rank
+ * @param trained those of them that are trained
  * @param layers its layers
  * @param kept bytes of activations of one layer and micro-batch
  * @param held1 parameters whose state a rank holds
@@ -20,6 +21,7 @@ record Needs(
         Usage host,
         Usage nvme,
         double parameters,
+        double trained,
         int layers,
         double kept,
         double held1,
@@ -63,14 +65,36 @@ record Needs(
         boolean gathered = (t.stage() >= 3 && shards > 1) || t.parameters() != Tier.DEVICE;
         boolean scattered = (t.stage() >= 2 && shards > 1) || t.gradients() != Tier.DEVICE;
         double unit = Math.max(model.largestLayer(ep), v * h) / t.tensor() / t.pieces();
+        // With adapters, these are all that is trained, besides what the model has.
+        LowRank lora = job.adapters();
+        double share = (double) layers / model.layers() / t.tensor();
+        double every = 1.0 / (t.tensor() * t.pipeline());
+        double trained = lora.adapts() ? lora.common(model) * share : fullest;
+        double trainedExperts = lora.adapts() ? lora.routed(model) * share : experts;
+        double meanTrained = lora.adapts() ? lora.common(model) * every : mean;
+        double meanTrainedExperts = lora.adapts() ? lora.routed(model) * every : meanExperts;
+        double leaves = unit;
+        if (lora.adapts()) {
+            fullest += trained;
+            experts += trainedExperts;
+            mean += meanTrained;
+            meanExperts += meanTrainedExperts;
+            leaves =
+                    (lora.common(model) + lora.routed(model) / ep)
+                            / model.layers()
+                            / t.tensor()
+                            / t.pieces();
+            unit += leaves;
+        }
         // Each rank has a part of the experts, and shards it over the ranks with the same part.
-        double held1 = held(fullest, experts, t.stage() >= 1, shards, ep);
-        double held2 = held(fullest, experts, t.stage() >= 2, shards, ep);
+        double held1 = held(trained, trainedExperts, t.stage() >= 1, shards, ep);
+        double held2 = held(trained, trainedExperts, t.stage() >= 2, shards, ep);
         double held3 = held(fullest, experts, t.stage() >= 3, shards, ep);
-        double mean1 = held(mean, meanExperts, t.stage() >= 1, shards, ep);
-        double mean2 = held(mean, meanExperts, t.stage() >= 2, shards, ep);
+        double mean1 = held(meanTrained, meanTrainedExperts, t.stage() >= 1, shards, ep);
+        double mean2 = held(meanTrained, meanTrainedExperts, t.stage() >= 2, shards, ep);
         double mean3 = held(mean, meanExperts, t.stage() >= 3, shards, ep);
         double whole = held(fullest, experts, false, shards, ep);
+        double wholeTrained = held(trained, trainedExperts, false, shards, ep);
 
         int parameterBytes = system.parameter(precision);
         int gradientBytes = system.gradient(precision);
@@ -106,7 +130,7 @@ record Needs(
         double backward = of.gradients() + (piped ? 0 : s * b * v * e / t.tensor());
 
         double fetched = gathered ? Math.min(whole, (1 + over.prefetch()) * unit) * e : 0;
-        double leaving = scattered ? Math.min(whole, 2 * unit) * precision.gradient() : 0;
+        double leaving = scattered ? Math.min(wholeTrained, 2 * leaves) * precision.gradient() : 0;
         double nccl = machine.ranks() > 1 ? Overheads.NCCL_BUFFERS : 0;
 
         Usage device =
@@ -129,10 +153,10 @@ record Needs(
         // What passes through host memory on its way between a device and another tier.
         double staging = 0;
         if (t.optimizer() != Tier.DEVICE && t.parameters() == Tier.DEVICE) {
-            staging += Math.min(mean1, 2 * unit) * e;
+            staging += Math.min(mean1, 2 * leaves) * e;
         }
         if (t.optimizer() != Tier.DEVICE && t.gradients() == Tier.DEVICE) {
-            staging += Math.min(mean1, 2 * unit) * precision.gradient();
+            staging += Math.min(mean1, 2 * leaves) * precision.gradient();
         }
         if (t.parameters() == Tier.NVME) {
             staging += Math.min(mean3, Overheads.NVME_SLOTS * Overheads.NVME_SLOT) * e;
@@ -171,7 +195,8 @@ record Needs(
                         0,
                         bytes(over.nvmeWaste() * machine.nvme()),
                         machine.nvme());
-        return new Needs(device, host, nvme, whole, layers, kept, held1, held2, held3);
+        return new Needs(
+                device, host, nvme, whole, wholeTrained, layers, kept, held1, held2, held3);
     }
 
     /** What a rank holds of the parameters that all ranks share, and of the experts. */

@@ -12,6 +12,7 @@ final class Volumes {
 
     static List<Traffic> of(Job job, Techniques t, Needs needs) {
         double parameters = needs.parameters();
+        double trained = needs.trained();
         double kept = needs.kept() * needs.layers();
         Precision precision = job.precision();
         double m = job.batch().accumulation();
@@ -26,12 +27,13 @@ final class Volumes {
         double sums = t.stage() < 2 ? 1 : m;
         double gathers = t.stage() < 3 ? 1 : 2 * m;
         if (t.stage() == 0) {
-            double bytes = 2 * ring * g * parameters;
+            double bytes = 2 * ring * g * trained;
             add(list, Kind.ALL_REDUCE, "gradients", bytes, Group.DATA, l);
         } else {
-            double bytes = ring * parameters;
-            add(list, Kind.REDUCE_SCATTER, "gradients", sums * g * bytes, Group.DATA, sums * l);
-            add(list, Kind.ALL_GATHER, "parameters", gathers * e * bytes, Group.DATA, gathers * l);
+            double summed = sums * g * ring * trained;
+            double gathered = gathers * e * ring * (t.stage() < 3 ? trained : parameters);
+            add(list, Kind.REDUCE_SCATTER, "gradients", summed, Group.DATA, sums * l);
+            add(list, Kind.ALL_GATHER, "parameters", gathered, Group.DATA, gathers * l);
         }
         Model model = job.model();
         double tokens = (double) model.sequence() / split.context() * job.batch().micro();

@@ -9,6 +9,8 @@ package io.jccl.offload.memplan;
  * @param last part of {@code products} in each layer's last matrix, the MLP's output
  * @param attention the same in attention, scores that the causal mask hides included
  * @param output the same in the output matrix
+ * @param backward operations of a backward pass in matrices, in forward passes: 2, or 1 if adapters
+ *     alone are trained
  * @param touched bytes that the parts between the matrices write in that pass: all that a backward
  *     pass without recomputation would keep
  * @param logits bytes of the logits in float32
@@ -22,6 +24,7 @@ public record Work(
         double last,
         double attention,
         double output,
+        int backward,
         double touched,
         double logits,
         double weights,
@@ -49,10 +52,18 @@ public record Work(
         double last = 2 * tokens * inMlp / (model.mlp().gated() ? 3 : 2) * layers / t.tensor();
         return new Work(
                 layers,
-                (all - outputOfAll) * share - attention,
+                (all - outputOfAll) * share
+                        - attention
+                        + 2
+                                * tokens
+                                * job.adapters().active(model)
+                                / model.layers()
+                                * layers
+                                / t.tensor(),
                 last,
                 attention,
                 output,
+                job.adapters().adapts() ? 1 : 2,
                 (kept.linear() + kept.attention()) * layers,
                 4 * tokens * model.vocabulary() / t.tensor(),
                 job.precision().parameter() * needs.parameters(),

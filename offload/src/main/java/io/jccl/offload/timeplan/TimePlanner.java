@@ -80,7 +80,8 @@ public final class TimePlanner {
         double head = seconds(work.output(), rates.products());
         double forward = layers + head + work.logits() * forwardMoves;
         double backward =
-                2 * (products + attention + head)
+                work.backward() * (products + head)
+                        + 2 * attention
                         + (work.touched() + work.logits()) * backwardMoves;
         double again =
                 switch (t.recomputation()) {

@@ -291,9 +291,13 @@ class MemoryPlannerTest {
                             OptimizerKind.ADAM,
                             machine,
                             Overheads.DEFAULT);
+            // A search for size leaves out chunks, which save no memory.
             List<Techniques> all =
                     MemoryPlanner.combinations(
-                            job, new MemoryPlanner.Space(true, machine.nvme() > 0, true));
+                                    job, new MemoryPlanner.Space(true, machine.nvme() > 0, true))
+                            .stream()
+                            .filter(t -> t.split().chunks() == 1)
+                            .toList();
             for (int i = 0; i < 20; i++) {
                 Techniques t = all.get(random.nextInt(all.size()));
                 long best = 0;
@@ -432,5 +436,34 @@ class MemoryPlannerTest {
         for (Formula f : Formula.values()) {
             assertFalse(f.title().isBlank() || f.text().isBlank() || f.source().isBlank());
         }
+    }
+
+    /** Each can be planned, and each way to split that the job allows is among them. */
+    @Test
+    void modelsAreSplitInEveryWayThatWorks() {
+        Machine machine = new Machine(8, 80L << 30, 0, 0, 4);
+        Job job = Job.of(Presets.of("mixtral-8x7b").with(32_000, 8192), machine);
+        MemoryPlanner.Space space = new MemoryPlanner.Space(false, false, true);
+        Set<ModelParallel> splits = new HashSet<>();
+        for (Techniques t : MemoryPlanner.combinations(job, space)) {
+            MemoryPlanner.plan(job, t);
+            splits.add(t.split());
+        }
+        assertTrue(splits.contains(ModelParallel.NONE));
+        assertTrue(splits.contains(new ModelParallel(2, true, 4, 1, 4, 4)));
+        assertTrue(splits.contains(new ModelParallel(1, true, 8, 4, 1, 4)));
+        assertTrue(splits.contains(new ModelParallel(1, true, 1, 1, 8, 8)));
+        for (ModelParallel s : splits) {
+            assertTrue(s.tensor() <= 8 && s.context() <= 8 && s.expert() <= 8, s::toString);
+            assertTrue(s.ways() <= 32 && s.pipeline() * s.chunks() <= 32, s::toString);
+        }
+        // Without experts no ranks share them out; without leave nothing is split.
+        Job dense = job.with(Presets.of("llama3-8b"));
+        assertTrue(
+                MemoryPlanner.combinations(dense, space).stream()
+                        .allMatch(t -> t.split().expert() == 1));
+        assertTrue(
+                MemoryPlanner.combinations(job, new MemoryPlanner.Space(true, true, false)).stream()
+                        .allMatch(t -> t.split().equals(ModelParallel.NONE)));
     }
 }

@@ -4,6 +4,7 @@ import io.jccl.offload.Tier;
 import io.jccl.offload.memplan.AttentionKernel;
 import io.jccl.offload.memplan.Batch;
 import io.jccl.offload.memplan.Job;
+import io.jccl.offload.memplan.LowRank;
 import io.jccl.offload.memplan.Machine;
 import io.jccl.offload.memplan.MemoryPlanner;
 import io.jccl.offload.memplan.Model;
@@ -145,7 +146,8 @@ record PublishedRun(
                         on,
                         Overheads.DEFAULT,
                         TrainingSystem.of(system.replaceFirst("-.*", "")),
-                        AttentionKernel.of(attention));
+                        AttentionKernel.of(attention),
+                        LowRank.NONE);
         boolean offload = system.contains("offload");
         Tier tier = offload ? Tier.PINNED : Tier.DEVICE;
         Tier parameters = system.endsWith("all") ? Tier.PINNED : Tier.DEVICE;
