@@ -145,7 +145,7 @@ final class Batches {
     /** Where a sequence begins: all of them are at even distances in the held-out text. */
     private int held(long example) {
         long last = (long) evaluation.batches() * batch - 1;
-        long room = corpus.tokens().length - trained - context - 1;
+        long room = corpus.tokens().length - trained - (context + 1L);
         return trained + (int) (last == 0 ? 0 : example * room / last);
     }
 

@@ -88,7 +88,10 @@ class MetricsLogTest {
             assertTrue(seconds >= before, lines.get(1 + i));
             before = seconds;
             if ((i + 1) % 3 == 0 || i == 7) {
-                assertEquals(validation(json).get(i + 1), Double.parseDouble(row[5]), 1e-6);
+                assertEquals(
+                        field(validation(json), i + 1, Double.class),
+                        Double.parseDouble(row[5]),
+                        1e-6);
             } else {
                 assertEquals("", row[5]);
             }

@@ -54,13 +54,13 @@ class LowRankTest {
         double a = SMALL.trained(job.model());
         assertTrue(a < 0.15 * p, () -> a + " of " + p);
         Usage device = MemoryPlanner.plan(job.with(SMALL), Techniques.PLAIN).device();
-        assertEquals(2 * (p + a), device.parameters(), 16);
-        assertEquals(2 * a, device.gradients(), 16);
-        assertEquals(12 * a, device.optimizer(), 16);
+        assertEquals(2 * (p + a), (double) device.parameters(), 16);
+        assertEquals(2 * a, (double) device.gradients(), 16);
+        assertEquals(12 * a, (double) device.optimizer(), 16);
         // Without adapters nothing changes.
         Usage whole = MemoryPlanner.plan(job, Techniques.PLAIN).device();
-        assertEquals(2 * p, whole.parameters(), 16);
-        assertEquals(12 * p, whole.optimizer(), 16);
+        assertEquals(2 * p, (double) whole.parameters(), 16);
+        assertEquals(12 * p, (double) whole.optimizer(), 16);
         assertTrue(whole.activations() < device.activations(), "what adapters keep");
         assertTrue(device.activations() < 1.2 * whole.activations(), device::toString);
     }
@@ -119,14 +119,14 @@ class LowRankTest {
         assertEquals(0.75 * 2 * a, bytes(job, 1, "parameters"), 16);
         assertEquals(2 * 0.75 * 2 * p, bytes(job, 3, "parameters"), 16);
         Usage third = MemoryPlanner.plan(job, Techniques.PLAIN.withStage(3)).device();
-        assertEquals(2 * p / 4, third.parameters(), 16);
-        assertEquals(12 * a / 4, third.optimizer(), 16);
+        assertEquals(2 * p / 4, (double) third.parameters(), 16);
+        assertEquals(12 * a / 4, (double) third.optimizer(), 16);
         // What is offloaded is the adapters' state alone.
         Techniques offloaded =
                 Techniques.PLAIN.withStage(2).withState(Tier.PINNED, Tier.PINNED, Tier.DEVICE);
         Usage host = MemoryPlanner.plan(job, offloaded).host();
-        assertEquals(12 * a, host.optimizer(), 16);
-        assertEquals(2 * a, host.gradients(), 16);
+        assertEquals(12 * a, (double) host.optimizer(), 16);
+        assertEquals(2 * a, (double) host.gradients(), 16);
     }
 
     private static double bytes(Job job, int stage, String what) {
