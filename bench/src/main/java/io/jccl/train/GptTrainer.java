@@ -20,7 +20,6 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import java.util.SplittableRandom;
 import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 
@@ -39,7 +38,6 @@ public final class GptTrainer implements AutoCloseable {
     private static final long SMALLEST_BUCKET = 64 << 10;
 
     private final Communicator world;
-    private final Corpus corpus;
     private final RunSettings settings;
     private final Techniques techniques;
     private final Owned owned = new Owned();
@@ -59,12 +57,7 @@ public final class GptTrainer implements AutoCloseable {
     private final Operations operations;
     private final Buffer sum;
     private final boolean counts;
-    private final Communicator stages;
-
-    /** What a stage gets and passes on outside of training; empty without a pipeline. */
-    private final Buffer received;
-
-    private final Buffer sent;
+    private final Evaluator evaluator;
     private int step;
 
     /**
@@ -77,7 +70,6 @@ public final class GptTrainer implements AutoCloseable {
      */
     public GptTrainer(Communicator world, Corpus corpus, RunSettings settings) {
         this.world = world;
-        this.corpus = corpus;
         this.settings = settings;
         this.techniques = settings.techniques();
         Device device = world.device();
@@ -125,7 +117,7 @@ public final class GptTrainer implements AutoCloseable {
                                             "experts",
                                             1.0 / techniques.expert()));
             Matmul matmul = owned.add(Matmul.of(device, settings.threads()));
-            stages = mesh.group(PIPELINE);
+            Communicator stages = mesh.group(PIPELINE);
             PipelineSchedule schedule =
                     techniques.schedule() == Techniques.Schedule.GPIPE
                             ? PipelineSchedule.GPIPE
@@ -173,14 +165,21 @@ public final class GptTrainer implements AutoCloseable {
                                                     .withSchedule(schedule)
                                                     .withOverlap(techniques.overlap())))
                             : null;
-            boolean passes = piped && settings.evaluation().asked();
-            long passed = passes ? stage.activationCount() : 0;
-            received = owned.floats(device, passed);
-            sent = owned.floats(device, passed);
             meters = new ExpertLoad.Meter[stage.experts().size()];
             Arrays.setAll(meters, b -> new ExpertLoad.Meter(settings.shape().experts()));
             sum = owned.add(device.allocate(DataType.FLOAT64, 1));
             counts = part.last() && mesh.coordinate(TENSOR) == 0;
+            evaluator =
+                    new Evaluator(
+                            world,
+                            stages,
+                            stage,
+                            batches,
+                            corpus,
+                            settings,
+                            counts,
+                            counts && replica() == 0,
+                            owned);
         } catch (RuntimeException | Error e) {
             owned.close();
             throw e;
@@ -320,105 +319,9 @@ public final class GptTrainer implements AutoCloseable {
         return loss;
     }
 
-    /**
-     * The mean loss of the held-out text's batches. All ranks call it.
-     *
-     * @return nats per character
-     */
-    double evaluate() {
-        int count = settings.evaluation().batches();
-        double mine = 0;
-        for (int n = 0; n < count; n++) {
-            batches.evaluation(n);
-            for (int micro = 0; micro < techniques.accumulate(); micro++) {
-                logits(micro);
-                stage.addLoss(micro);
-            }
-            mine += stage.takeLoss();
-        }
-        sum.set(0, counts ? mine : 0);
-        world.allReduce(sum, ReduceOp.SUM, stream);
-        return sum.get(0) / ((double) count * settings.batch() * settings.shape().context());
-    }
-
-    /** Passes a micro-batch through all stages, for no backward pass. */
-    private void logits(int micro) {
-        int at = stages.rank();
-        boolean first = at == 0;
-        boolean last = at + 1 == stages.size();
-        if (!first) {
-            stages.recv(received, at - 1, stream);
-        }
-        stage.logits(micro, first ? null : received, last ? null : sent);
-        if (!last) {
-            stages.send(sent, at + 1, stream);
-        }
-    }
-
-    /**
-     * Writes characters, each drawn by the probabilities that the model gives it after those before
-     * it; the first follows {@link Corpus#start}. All ranks call it.
-     *
-     * @param count characters to write
-     * @return the text, the same on all ranks
-     */
-    String sample(int count) {
-        int context = settings.shape().context();
-        float[] logits = new float[settings.shape().vocabulary()];
-        boolean draws = counts && mesh.coordinate(DATA) == 0 && mesh.coordinate(EXPERT) == 0;
-        SplittableRandom random = new SplittableRandom(settings.seed());
-        int[] window = new int[context];
-        window[0] = corpus.start();
-        int filled = 1;
-        StringBuilder text = new StringBuilder(count);
-        for (int i = 0; i < count; i++) {
-            batches.prompt(window, filled);
-            logits(0);
-            int token = 0;
-            if (draws) {
-                stage.readLogits(filled - 1, logits);
-                token = draw(logits, random.nextDouble());
-            }
-            sum.set(0, token);
-            world.allReduce(sum, ReduceOp.SUM, stream);
-            token = (int) sum.get(0);
-            text.append(corpus.alphabet().charAt(token));
-            if (filled == context) {
-                System.arraycopy(window, 1, window, 0, context - 1);
-                filled--;
-            }
-            window[filled++] = token;
-        }
-        return text.toString();
-    }
-
-    /**
-     * The token at a place in the sum of all probabilities, which are the softmax of the logits.
-     *
-     * @param place 0 to 1
-     */
-    static int draw(float[] logits, double place) {
-        double highest = Double.NEGATIVE_INFINITY;
-        for (float l : logits) {
-            highest = Math.max(highest, l);
-        }
-        double all = 0;
-        for (float l : logits) {
-            all += Math.exp(l - highest);
-        }
-        double left = place * all;
-        int token = 0;
-        for (int t = 0; t < logits.length; t++) {
-            double part = Math.exp(logits[t] - highest);
-            if (part > 0) {
-                token = t;
-                left -= part;
-            }
-            if (left < 0) {
-                break;
-            }
-        }
-        return token;
+    /** Measures and writes between two steps. */
+    Evaluator evaluator() {
+        return evaluator;
     }
 
     /** The norm of the gradients of the whole model: what several ranks hold counts once. */

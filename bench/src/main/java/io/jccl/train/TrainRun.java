@@ -139,14 +139,14 @@ public final class TrainRun {
                 double held = Double.NaN;
                 if (evaluation.follows(trainer.steps(), settings.steps())) {
                     long began = System.nanoTime();
-                    held = trainer.evaluate();
+                    held = trainer.evaluator().loss();
                     validation.put(trainer.steps(), held);
                     start += System.nanoTime() - began;
                 }
                 report.step(new Step(trainer.steps(), losses[i], held, seconds));
             }
             double seconds = (System.nanoTime() - start) * 1e-9;
-            String sample = trainer.sample(settings.evaluation().sample());
+            String sample = trainer.evaluator().sample(settings.evaluation().sample());
             if (settings.save() != null) {
                 trainer.save(settings.save());
             }

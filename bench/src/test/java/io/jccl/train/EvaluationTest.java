@@ -150,15 +150,15 @@ class EvaluationTest {
             (float) Math.log(0.3),
             (float) Math.log(0.2)
         };
-        assertEquals(0, GptTrainer.draw(logits, 0));
-        assertEquals(0, GptTrainer.draw(logits, 0.49));
-        assertEquals(2, GptTrainer.draw(logits, 0.51));
-        assertEquals(2, GptTrainer.draw(logits, 0.79));
-        assertEquals(3, GptTrainer.draw(logits, 0.81));
-        assertEquals(3, GptTrainer.draw(logits, 1));
+        assertEquals(0, Evaluator.draw(logits, 0));
+        assertEquals(0, Evaluator.draw(logits, 0.49));
+        assertEquals(2, Evaluator.draw(logits, 0.51));
+        assertEquals(2, Evaluator.draw(logits, 0.79));
+        assertEquals(3, Evaluator.draw(logits, 0.81));
+        assertEquals(3, Evaluator.draw(logits, 1));
         float[] large = {1000, 1000.5f, -1000};
-        assertEquals(1, GptTrainer.draw(large, 0.5));
-        assertEquals(1, GptTrainer.draw(large, 1));
+        assertEquals(1, Evaluator.draw(large, 0.5));
+        assertEquals(1, Evaluator.draw(large, 1));
     }
 
     @Test

@@ -183,6 +183,30 @@ class TrainCudaTest {
         assertTrue(difference(onCpu().subList(2, STEPS), rest) <= TOLERANCE, rest::toString);
     }
 
+    /** The loss of held-out text, and characters, which a GPU's logits decide. */
+    @Test
+    void measuresAndWritesAsTheCpuDoes() throws Exception {
+        String more = "--eval-every 2 --eval-batches 2 --sample 6";
+        JsonNode host = evaluated(more);
+        JsonNode gpus = evaluated(more + " --device cuda --pp 2 --accumulate 2");
+        assertEquals((STEPS + 1) / 2, host.get("validation").size());
+        for (int i = 0; i < host.get("validation").size(); i++) {
+            JsonNode a = host.get("validation").get(i);
+            JsonNode b = gpus.get("validation").get(i);
+            assertEquals(a.get("step"), b.get("step"));
+            assertEquals(a.get("loss").asDouble(), b.get("loss").asDouble(), TOLERANCE);
+        }
+        assertEquals(6, host.get("sample").asText().length());
+        assertEquals(host.get("sample").asText(), gpus.get("sample").asText());
+    }
+
+    private JsonNode evaluated(String more) throws Exception {
+        losses(more);
+        return new ObjectMapper()
+                .readTree(output.resolve("run.json").toFile())
+                .at("/jccl_train/runs/0");
+    }
+
     @Test
     void comparesWithTheCpu() throws Exception {
         Path json = output.resolve("compare.json");
