@@ -43,20 +43,13 @@ final class EvaluationOptions {
     private int sample;
 
     Evaluation evaluation() {
-        check("--eval-every", every, 0, Integer.MAX_VALUE);
-        check("--eval-batches", batches, 1, 1 << 20);
-        check("--sample", sample, 0, 1 << 20);
+        TrainOptions.range("--eval-every", every, 0, Integer.MAX_VALUE);
+        TrainOptions.range("--eval-batches", batches, 1, 1 << 20);
+        TrainOptions.range("--sample", sample, 0, 1 << 20);
         if (!(share > 0 && share < 1)) {
             throw new IllegalArgumentException(
                     "--eval-share is " + share + ", expected more than 0 and less than 1");
         }
         return new Evaluation(every, every == 0 ? 0 : share, batches, sample);
-    }
-
-    private static void check(String name, int value, int least, int most) {
-        if (value < least || value > most) {
-            throw new IllegalArgumentException(
-                    name + " is " + value + ", expected " + least + " to " + most);
-        }
     }
 }

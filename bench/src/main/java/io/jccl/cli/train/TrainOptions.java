@@ -370,7 +370,7 @@ final class TrainOptions {
         }
     }
 
-    private static void range(String name, long value, long least, long most) {
+    static void range(String name, long value, long least, long most) {
         if (value < least || value > most) {
             throw new IllegalArgumentException(
                     name + " is " + value + ", expected " + least + " to " + most);

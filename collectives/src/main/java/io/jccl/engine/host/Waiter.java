@@ -32,6 +32,12 @@ final class Waiter {
     private static final int YIELDS = 2000;
 
     /**
+     * Yields between two looks at the clock: on a busy machine each of them may take the other
+     * programs' time slices, so all together take seconds.
+     */
+    private static final int YIELDS_PER_LOOK = 32;
+
+    /**
      * For ranks with their own CPUs, some hundred microseconds; after that the other rank is busy,
      * or another program runs on its CPU. A yield would queue this rank behind all other programs
      * too; a sleeping one gets its core back as soon as it wakes up.
@@ -261,15 +267,20 @@ final class Waiter {
             Thread.onSpinWait();
             return;
         }
-        if (patience == 0 && rounds < YIELDS) {
+        boolean yields = patience == 0 && rounds < YIELDS;
+        if (yields) {
             Thread.yield();
-            return;
+            if (rounds % YIELDS_PER_LOOK != 1) {
+                return;
+            }
         }
         long now = System.nanoTime();
         if (started == 0) {
             started = now;
+            // The other side is looked at when a wait has become long.
+            nextLook = now + LIVENESS_NANOS;
         }
-        if (now - nextLook >= 0 || nextLook == 0) {
+        if (now - nextLook >= 0) {
             nextLook = now + LIVENESS_NANOS;
             look(p, at, value);
             if (now - started > askNanos) {
@@ -291,6 +302,9 @@ final class Waiter {
                     desync.waitedFor()
                             + ". The others cannot finish the operation without this rank, so"
                             + " the communicator has failed on all");
+        }
+        if (yields) {
+            return;
         }
         LockSupport.parkNanos(park);
         park = Math.min(PARK_MAX_NANOS, park * 2);
