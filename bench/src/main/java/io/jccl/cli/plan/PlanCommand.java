@@ -80,8 +80,9 @@ public final class PlanCommand implements Callable<Integer> {
             paramLabel = "<name>",
             converter = PrecisionOf.class,
             description =
-                    "fp32; fp16 or bf16: mixed, with float32 master parameters; bf16-states: with"
-                            + " moments in bfloat16; bf16-pure: all in bfloat16 (default: bf16).")
+                    "fp32; fp16 or bf16: mixed, with float32 master parameters; fp8: bf16 with products"
+                            + " in 8-bit floats; bf16-states: with moments in bfloat16; bf16-pure:"
+                            + " all in bfloat16 (default: bf16).")
     private Precision precision = Precision.BF16;
 
     @Option(
@@ -96,8 +97,8 @@ public final class PlanCommand implements Callable<Integer> {
             paramLabel = "<how>",
             converter = KernelOf.class,
             description =
-                    "math, which keeps the scores, or flash (default: math for models with dropout,"
-                            + " flash for the others).")
+                    "math, which keeps the scores, flash, or flash3, the kernels for Hopper and later"
+                            + " (default: math for models with dropout, flash for the others).")
     private @Nullable AttentionKernel kernel;
 
     @Option(

@@ -3,6 +3,7 @@ package io.jccl.cli.plan;
 import io.jccl.bench.probe.ProbeJson;
 import io.jccl.bench.probe.ProbeResult;
 import io.jccl.offload.memplan.Job;
+import io.jccl.offload.memplan.Precision;
 import io.jccl.offload.timeplan.GpuType;
 import io.jccl.offload.timeplan.Hardware;
 import io.jccl.offload.timeplan.Links;
@@ -75,11 +76,16 @@ final class ProbedMachine {
         int cpus = Math.max(threads, probe.machine().availableCpus());
         Function<Job, Rates> rates =
                 job -> {
+                    if (job.precision() == Precision.FP8) {
+                        throw new IllegalArgumentException(
+                                file + " is of a CPU, which has no fp8; give --precision fp32");
+                    }
                     int ranks = job.machine().gpus();
                     // What the probe's threads reached, as long as each rank's have their own CPUs.
                     double share = Math.min(1, (double) cpus / threads / ranks);
                     double layer = layer(job.model().hidden()) * share;
                     return new Rates(
+                            layer,
                             layer,
                             layer,
                             layer,
@@ -128,7 +134,7 @@ final class ProbedMachine {
         Function<Job, Rates> rates =
                 job -> {
                     String name =
-                            switch (job.precision()) {
+                            switch (job.precision().wide()) {
                                 case FP32 -> "float32";
                                 case FP16 -> "float16";
                                 default -> "bfloat16";

@@ -352,7 +352,7 @@ class PlanCommandTest {
         "--model mixtral-8x7b --ep 3, 8 experts",
         "--params 1B --cp 3, context parallel 3",
         "--params 1B --chunks 2, without a pipeline",
-        "--params 1B --attention fast, math or flash",
+        "--params 1B --attention fast, flash or flash3",
         "--params 1B --system colossal, deepspeed",
         "--model gpt3-175b --ffn 3, --ffn",
         "--model gpt3-175b --untied, --untied",

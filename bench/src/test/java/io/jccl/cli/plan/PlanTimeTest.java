@@ -44,6 +44,8 @@ class PlanTimeTest {
         "--model llama3-70b --machine H100x8 --nodes 4 --tp 4 --pp 2 --accumulate 8 --zero 1",
         "--model mixtral-8x7b --machine A100x8 --nodes 4 --ep 8 --zero 3 --context 4096",
         "--model llama3-8b --machine H200x8 --cp 8 --context 131072",
+        "--model deepseek-v3 --machine B200x8 --nodes 32 --pp 8 --ep 32 --zero 1 --precision fp8"
+                + " --attention flash3 --system megatron --accumulate 8",
         "--model gpt3-13b --machine V100x8 --precision fp16 --zero 3 --offload host --recompute full"
     })
     void partsAddUp(String line) throws IOException {
@@ -184,6 +186,7 @@ class PlanTimeTest {
                 "--model llama3-8b --machine X100x8|GPU type 'X100' is unknown, expected one of",
                 "--model llama3-8b --machine nowhere.txt|neither a file nor GPUs such as H100x8",
                 "--model llama3-8b --machine V100x8|V100 has no bf16 in hardware; give --precision",
+                "--model llama3-8b --machine A100x8 --precision fp8|A100 has no fp8 in hardware; give",
                 "--model llama3-8b --machine 3090x2 --nodes 2 --zero 3|has no NIC",
                 "--model llama3-8b --nic-gbit 100|add --machine",
                 "--model llama3-8b --machine H100x8 --html x.html|add --search and --machine",

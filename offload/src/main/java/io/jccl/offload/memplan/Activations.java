@@ -36,23 +36,29 @@ record Activations(
         double ways = split.sequenceParallel() ? n : 1;
 
         double vectors = e * (model.norms().perLayer() + 2) * h + (model.dropout() ? 2 * h : 0);
+        // What is kept narrowed: inputs of matrices. The attention needs its own output besides.
+        double narrowed = e - job.precision().operand();
         double norms =
                 a instanceof Attention.Grouped g && g.norms()
                         ? a.queries() + a.keysAndValues() / 2
                         : 0;
         double heads = e * (a.queries() + a.keysAndValues() + a.output() + norms);
         double compressed = e * a.compressed();
-        double inMlp = e * model.mlp().kept();
-        double inExperts = experts == null ? inMlp : e * experts.kept(h);
+        double inMlp = e * model.mlp().kept() - narrowed * model.mlp().width();
+        double inExperts =
+                experts == null ? inMlp : e * experts.kept(h) - narrowed * experts.inputs(h);
         double sparse = (double) model.sparse() / model.layers();
         double mlp = (1 - sparse) * inMlp + sparse * inExperts;
+        double added = narrowed > 0 ? job.precision().operand() * a.output() : 0;
 
-        double common = tokens * ((vectors + compressed) / ways + heads / n);
+        double common =
+                tokens * ((vectors - 2 * narrowed * h + compressed) / ways + (heads + added) / n);
         double adapters = tokens * e * job.adapters().kept(model);
         double linear = common + adapters + tokens * mlp / n;
-        double statistics = job.kernel() == AttentionKernel.FLASH ? 4 * tokens * a.heads() / n : 0;
+        boolean math = job.kernel().keepsScores();
+        double statistics = math ? 0 : 4 * tokens * a.heads() / n;
         double scores = tokens * whole * a.heads() / n * (e + (model.dropout() ? e + 1 : 0));
-        double attention = job.kernel() == AttentionKernel.FLASH ? statistics : scores;
+        double attention = math ? scores : statistics;
 
         double wide = gradient(model.mlp());
         if (experts != null) {

@@ -7,7 +7,17 @@ public enum AttentionKernel {
     /** By matrix products: the scores of all pairs of tokens are kept. */
     MATH,
     /** Block by block (arXiv 2205.14135): the scores never exist, 4 bytes a head and token do. */
-    FLASH;
+    FLASH,
+    /**
+     * As FLASH, by the kernels that use Hopper's and Blackwell's own instructions: arXiv
+     * 2407.08608, and cuDNN's. The same as FLASH on older GPUs.
+     */
+    FLASH3;
+
+    /** Whether the scores are kept. */
+    boolean keepsScores() {
+        return this == MATH;
+    }
 
     /**
      * The name on a command line.
@@ -32,7 +42,7 @@ public enum AttentionKernel {
             }
         }
         throw new IllegalArgumentException(
-                "attention '" + label + "' is unknown, expected math or flash");
+                "attention '" + label + "' is unknown, expected math, flash or flash3");
     }
 
     /**

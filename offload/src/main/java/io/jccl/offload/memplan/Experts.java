@@ -72,6 +72,11 @@ public record Experts(
         return active * (2 * hidden + expert.kept()) + (expert.gated() ? 3 : 2) * shared + count;
     }
 
+    /** Those of them that are inputs of the experts' matrices. */
+    double inputs(double hidden) {
+        return active * (hidden + expert.width()) + shared;
+    }
+
     /**
      * The same with wider experts.
      *

@@ -87,6 +87,17 @@ public record Job(
     }
 
     /**
+     * The same in other number formats.
+     *
+     * @param other the formats
+     * @return the job
+     */
+    public Job with(Precision other) {
+        return new Job(
+                model, batch, other, optimizer, machine, overheads, system, kernel, adapters);
+    }
+
+    /**
      * The same on another machine.
      *
      * @param other the machine

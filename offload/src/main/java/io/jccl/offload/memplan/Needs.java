@@ -132,6 +132,10 @@ record Needs(
         double fetched = gathered ? Math.min(whole, (1 + over.prefetch()) * unit) * e : 0;
         double leaving = scattered ? Math.min(wholeTrained, 2 * leaves) * precision.gradient() : 0;
         double nccl = machine.ranks() > 1 ? Overheads.NCCL_BUFFERS : 0;
+        // Weights narrowed for products, made once a step.
+        double weights = held(fullest - ends / t.tensor(), experts, false, shards, ep);
+        double narrowed =
+                system.narrowed(precision) * (gathered ? Math.min(weights, unit) : weights);
 
         Usage device =
                 new Usage(
@@ -139,7 +143,7 @@ record Needs(
                         on(t.gradients(), Tier.DEVICE, gradientBytes * held2),
                         on(t.optimizer(), Tier.DEVICE, stateBytes * held1),
                         bytes(keptHere + head + mask),
-                        bytes(again + backward + Overheads.WORKSPACE),
+                        bytes(again + backward + narrowed + Overheads.WORKSPACE),
                         bytes(fetched + leaving + nccl),
                         bytes(over.runtime() + over.deviceWaste() * machine.device()),
                         machine.device());

@@ -10,32 +10,38 @@ import java.util.List;
  *     when a layer is gathered
  * @param gradient bytes of an accumulated gradient; 0 as the precision has it
  * @param copiesGradients whether an optimizer off the device holds the gradients in float32 too
+ * @param exchangesBehind whether what tensor and expert parallelism and a pipeline exchange runs
+ *     behind compute, and a token crosses to a machine once for all its experts there
  */
-public record TrainingSystem(String name, boolean one, int gradient, boolean copiesGradients) {
+public record TrainingSystem(
+        String name, boolean one, int gradient, boolean copiesGradients, boolean exchangesBehind) {
     /**
      * This library's {@link io.jccl.offload.zero.ZeroOptimizer}: parameter, accumulator in a type
      * of choice, master and moments; an offloaded step reads the accumulator itself.
      */
-    public static final TrainingSystem JCCL = new TrainingSystem("jccl", false, 0, false);
+    public static final TrainingSystem JCCL = new TrainingSystem("jccl", false, 0, false, false);
 
     /**
      * DeepSpeed: 16 bytes with Adam in mixed precision (arXiv 1910.02054, section 3.1), 20 if the
      * optimizer is offloaded, which holds the gradient in float32 too (arXiv 2104.07857, section
      * 3).
      */
-    public static final TrainingSystem DEEPSPEED = new TrainingSystem("deepspeed", false, 0, true);
+    public static final TrainingSystem DEEPSPEED =
+            new TrainingSystem("deepspeed", false, 0, true, false);
 
     /**
      * PyTorch's fully sharded data parallelism: parameters, gradients and moments of the
      * parameter's own type, float32; what is gathered is cast (arXiv 2304.11277, section 4.4).
      */
-    public static final TrainingSystem FSDP = new TrainingSystem("fsdp", true, 0, false);
+    public static final TrainingSystem FSDP = new TrainingSystem("fsdp", true, 0, false, false);
 
     /**
      * Megatron-LM: gradients are accumulated in float32, 18 bytes with Adam in mixed precision (its
-     * documentation of the distributed optimizer).
+     * documentation of the distributed optimizer). Exchanges overlap as in Megatron Core: products
+     * with user buffers, expert dispatch by DeepEP, interleaved pipelines.
      */
-    public static final TrainingSystem MEGATRON = new TrainingSystem("megatron", false, 4, false);
+    public static final TrainingSystem MEGATRON =
+            new TrainingSystem("megatron", false, 4, false, true);
 
     /** All of them. */
     public static final List<TrainingSystem> ALL = List.of(JCCL, DEEPSPEED, FSDP, MEGATRON);
@@ -73,12 +79,21 @@ public record TrainingSystem(String name, boolean one, int gradient, boolean cop
      * @return the system
      */
     public TrainingSystem withGradient(int bytes) {
-        return new TrainingSystem(name, one, bytes, copiesGradients);
+        return new TrainingSystem(name, one, bytes, copiesGradients, exchangesBehind);
     }
 
     /** Bytes of a stored parameter. */
     int parameter(Precision precision) {
         return one && precision.master() > 0 ? precision.master() : precision.parameter();
+    }
+
+    /**
+     * Bytes of a parameter's narrowed copies, by rows and by columns, beside the one that is
+     * stored. Megatron stores them in its place ({@code --fp8-param-gather}).
+     */
+    int narrowed(Precision precision) {
+        boolean narrows = precision.operand() < precision.parameter();
+        return narrows && !name.equals(MEGATRON.name) ? 2 * precision.operand() : 0;
     }
 
     /** Bytes of an accumulated gradient. */

@@ -73,14 +73,23 @@ final class Volumes {
         }
         Experts experts = model.experts();
         if (split.expert() > 1 && experts != null) {
-            // To the experts and back, forward and backward.
+            // To the experts, narrowed as their products' inputs are, and back in full; forward and
+            // backward (arXiv 2412.19437, section 3.3.3).
             double share = (split.expert() - 1.0) / split.expert();
             double sparse = (double) model.sparse() / model.layers() * needs.layers();
+            double both = (e + precision.operand()) / e;
             add(
                     list,
                     Kind.ALL_TO_ALL,
                     "tokens (expert parallel)",
-                    (again ? 6 : 4) * m * sparse * share * experts.active() * sbh / t.tensor(),
+                    (again ? 3 : 2)
+                            * both
+                            * m
+                            * sparse
+                            * share
+                            * experts.active()
+                            * sbh
+                            / t.tensor(),
                     Group.EXPERT,
                     (again ? 6 : 4) * m * sparse);
         }

@@ -46,7 +46,8 @@ public record Work(
         double attention = scores * model.layers() * share;
         double all = forward.withoutRecomputation() / 3;
         double outputOfAll = 2 * samples * model.sequence() * h * model.vocabulary();
-        Activations kept = Activations.of(job, t);
+        // What is narrowed for products is written in full too.
+        Activations kept = Activations.of(job.with(job.precision().wide()), t);
         Experts experts = model.experts();
         double inMlp = experts == null ? model.mlp().matrices(h) : experts.matrices(h);
         double last = 2 * tokens * inMlp / (model.mlp().gated() ? 3 : 2) * layers / t.tensor();

@@ -14,6 +14,7 @@ import java.util.Optional;
  * @param name short name, such as {@code H100}
  * @param model as the topology's readers know it
  * @param fp16 dense TFLOP/s in float16
+ * @param fp8 in 8-bit floats; 0 if the hardware lacks them
  * @param bf16 in bfloat16; 0 if the hardware lacks it
  * @param tf32 of float32 matrices rounded to TF32; 0 if the hardware lacks it
  * @param fp32 in float32
@@ -26,6 +27,7 @@ import java.util.Optional;
 public record GpuType(
         String name,
         String model,
+        double fp8,
         double fp16,
         double bf16,
         double tf32,
@@ -48,11 +50,12 @@ public record GpuType(
                 Double.parseDouble(c[3]),
                 Double.parseDouble(c[4]),
                 Double.parseDouble(c[5]),
-                Long.parseLong(c[6]) << 30,
-                Double.parseDouble(c[7]),
+                Double.parseDouble(c[6]),
+                Long.parseLong(c[7]) << 30,
                 Double.parseDouble(c[8]),
-                c[9],
-                Double.parseDouble(c[10]));
+                Double.parseDouble(c[9]),
+                c[10],
+                Double.parseDouble(c[11]));
     }
 
     /**
@@ -146,12 +149,17 @@ public record GpuType(
         double rate =
                 switch (precision) {
                     case FP32 -> fp32;
+                    case FP8 -> fp8;
                     case FP16 -> fp16;
                     case BF16, BF16_STATES, BF16_PURE -> bf16;
                 };
         if (rate == 0) {
             throw new IllegalArgumentException(
-                    name + " has no " + precision + " in hardware; give --precision fp16 or fp32");
+                    name
+                            + " has no "
+                            + precision
+                            + " in hardware; give --precision "
+                            + (bf16 > 0 ? "bf16" : "fp16 or fp32"));
         }
         return rate;
     }

@@ -1,6 +1,8 @@
 package io.jccl.offload.timeplan;
 
+import io.jccl.offload.memplan.AttentionKernel;
 import io.jccl.offload.memplan.Job;
+import io.jccl.offload.memplan.Precision;
 import io.jccl.topology.Source;
 import io.jccl.topology.Topology;
 import io.jccl.topology.read.ReadOptions;
@@ -126,11 +128,13 @@ public record Hardware(
         Function<Job, Rates> rates =
                 job -> {
                     double peak = type.teraflops(job.precision());
+                    double wide = type.teraflops(job.precision().wide());
                     int used = job.machine().gpus();
                     return new Rates(
                             peak,
-                            peak * c.get("products", sm),
-                            peak * c.get("flash", sm),
+                            peak * c.get(products(job), sm),
+                            wide * c.get("products", sm),
+                            wide * c.get(attention(job), sm),
                             type.memoryGbps() * c.get("memory"),
                             type.memoryGbps() * c.get("memory"),
                             type.pcieGbps(),
@@ -154,7 +158,8 @@ public record Hardware(
      *
      * @param type its type
      * @param given what to change of the shipped figures
-     * @param product TFLOP/s of the best product, measured by itself
+     * @param product TFLOP/s of the best product whose operands are not narrowed, measured by
+     *     itself
      * @param memory GB/s of its memory, measured
      * @param job the job
      * @return the rates: measured ones, reduced as training reduces those of the data sheet
@@ -164,19 +169,31 @@ public record Hardware(
         Constants c = Constants.SHIPPED;
         int used = job.machine().gpus();
         double best = c.get("best", type.sm());
+        double peak = type.teraflops(job.precision());
+        double wide = type.teraflops(job.precision().wide());
         double host = given.hostGbps() > 0 ? given.hostGbps() : c.get("host.gbps");
         double read = given.nvmeReadGbps() > 0 ? given.nvmeReadGbps() : c.get("nvme.read.gbps");
         double write = given.nvmeWriteGbps() > 0 ? given.nvmeWriteGbps() : c.get("nvme.write.gbps");
         return new Rates(
-                type.teraflops(job.precision()),
+                peak,
+                product * peak / wide * c.get(products(job), type.sm()) / best,
                 product * c.get("products", type.sm()) / best,
-                product * c.get("flash", type.sm()) / best,
+                product * c.get(attention(job), type.sm()) / best,
                 memory,
                 memory,
                 type.pcieGbps(),
                 host / used,
                 read / used,
                 write / used);
+    }
+
+    /** The constant of products with the layers' matrices. */
+    private static String products(Job job) {
+        return job.precision() == Precision.FP8 ? "products.fp8" : "products";
+    }
+
+    private static String attention(Job job) {
+        return job.kernel() == AttentionKernel.FLASH3 ? "flash3" : "flash";
     }
 
     /** As {@code nvidia-smi topo -m} would print it: a NIC beside each GPU, if there are any. */

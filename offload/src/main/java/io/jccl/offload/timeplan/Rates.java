@@ -5,7 +5,8 @@ package io.jccl.offload.timeplan;
  * says.
  *
  * @param peak TFLOP/s that utilisation is stated against
- * @param products TFLOP/s of matrix products
+ * @param products TFLOP/s of products with the layers' matrices
+ * @param wide TFLOP/s of the other products, whose operands are not narrowed
  * @param attention TFLOP/s of flash attention, hidden scores counted; 0 if it computes as products
  * @param elementwise GB/s in the parts between the matrices; infinite if the rate of products has
  *     them
@@ -18,6 +19,7 @@ package io.jccl.offload.timeplan;
 public record Rates(
         double peak,
         double products,
+        double wide,
         double attention,
         double elementwise,
         double memory,

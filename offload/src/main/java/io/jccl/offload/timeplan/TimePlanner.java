@@ -2,6 +2,7 @@ package io.jccl.offload.timeplan;
 
 import io.jccl.offload.Tier;
 import io.jccl.offload.memplan.AttentionKernel;
+import io.jccl.offload.memplan.Experts;
 import io.jccl.offload.memplan.Job;
 import io.jccl.offload.memplan.Machine;
 import io.jccl.offload.memplan.MemoryPlanner;
@@ -77,7 +78,7 @@ public final class TimePlanner {
         double forwardMoves = c.get("forward.moves") / (rates.elementwise() * 1e9);
         double backwardMoves = c.get("backward.moves") / (rates.elementwise() * 1e9);
         double layers = products + attention + work.touched() * forwardMoves;
-        double head = seconds(work.output(), rates.products());
+        double head = seconds(work.output(), rates.wide());
         double forward = layers + head + work.logits() * forwardMoves;
         double backward =
                 work.backward() * (products + head)
@@ -109,6 +110,15 @@ public final class TimePlanner {
         windows.put(
                 Group.CONTEXT, m * attention * (t.recomputation() == Recomputation.NONE ? 3 : 4));
 
+        if (job.system().exchangesBehind()) {
+            // One after the other, all behind the same compute.
+            double left = m * micro;
+            for (Group group : List.of(Group.TENSOR, Group.EXPERT, Group.PIPELINE)) {
+                windows.put(group, left);
+                left = Math.max(0, left - sum(of(plan, group)));
+            }
+        }
+
         // What the optimizer waits for, apart from what layers wait for.
         boolean away = t.optimizer() != Tier.DEVICE;
         List<Traffic> ofUpdate = new ArrayList<>();
@@ -127,8 +137,7 @@ public final class TimePlanner {
         List<StepTime.Moved> moved = new ArrayList<>();
         for (Group group : Group.values()) {
             if (group != Group.MACHINE) {
-                List<Traffic> some =
-                        plan.traffic().stream().filter(x -> x.group() == group).toList();
+                List<Traffic> some = of(plan, group);
                 add(moved, some, windows.getOrDefault(group, 0.0), sum(some));
             }
         }
@@ -160,14 +169,18 @@ public final class TimePlanner {
                 rates.peak());
     }
 
+    private static List<Traffic> of(Plan plan, Group group) {
+        return plan.traffic().stream().filter(x -> x.group() == group).toList();
+    }
+
     /** Seconds of products, or of reading the weights for them if that is longer. */
     private double roofline(double flops) {
         return Math.max(seconds(flops, rates.products()), work.weights() / (rates.memory() * 1e9));
     }
 
     private double attention() {
-        boolean flash = job.kernel() == AttentionKernel.FLASH && rates.attention() > 0;
-        return seconds(work.attention(), flash ? rates.attention() : rates.products());
+        boolean flash = job.kernel() != AttentionKernel.MATH && rates.attention() > 0;
+        return seconds(work.attention(), flash ? rates.attention() : rates.wide());
     }
 
     private static double seconds(double flops, double teraflops) {
@@ -235,17 +248,41 @@ public final class TimePlanner {
         return switch (one.group()) {
             case TENSOR -> calls(one, tensor, 1);
             case CONTEXT -> calls(one, pair, tensor);
-            case EXPERT -> calls(one, split.expert(), tensor);
+            case EXPERT -> crossings(split.expert(), tensor) * calls(one, split.expert(), tensor);
             case PIPELINE -> calls(one, pair, apart);
             case DATA -> calls(one, data * context, tensor);
             case MACHINE -> 0;
         };
     }
 
-    private double calls(Traffic one, int members, int stride) {
+    /**
+     * The part of the copies of tokens that crosses between machines if each does so once for all
+     * experts of its there: of k experts at random on M machines, {@code M (1 - (1 - 1/M)^k)}
+     * machines are met.
+     */
+    private double crossings(int members, int stride) {
+        int machines = machines(members, stride);
+        Experts experts = job.model().experts();
+        if (!job.system().exchangesBehind() || machines == 1 || experts == null) {
+            return 1;
+        }
+        double k = experts.active();
+        return machines * (1 - Math.pow(1 - 1.0 / machines, k)) / k;
+    }
+
+    private int local(int members, int stride) {
         int gpus = job.machine().gpus();
-        int local = stride >= gpus ? 1 : Math.min(members, (gpus + stride - 1) / stride);
-        int machines = (members + local - 1) / local;
+        return stride >= gpus ? 1 : Math.min(members, (gpus + stride - 1) / stride);
+    }
+
+    private int machines(int members, int stride) {
+        int local = local(members, stride);
+        return (members + local - 1) / local;
+    }
+
+    private double calls(Traffic one, int members, int stride) {
+        int local = local(members, stride);
+        int machines = machines(members, stride);
         if (local * machines < 2) {
             return 0;
         }

@@ -420,7 +420,10 @@ class MemoryPlannerTest {
                 "DEVICE");
         refused(() -> Techniques.PLAIN.withPieces(2), "2 pieces", "stage 3");
         refused(() -> Presets.of("gpt5"), "'gpt5'", "gpt3-175b");
-        refused(() -> Precision.of("int4"), "'int4'", "fp32, fp16, bf16, bf16-states, bf16-pure");
+        refused(
+                () -> Precision.of("int4"),
+                "'int4'",
+                "fp32, fp16, bf16, fp8, bf16-states, bf16-pure");
         refused(() -> OptimizerKind.of("lion"), "'lion'", "adamw");
         refused(() -> Recomputation.of("some"), "'some'", "none, selective, full");
         refused(

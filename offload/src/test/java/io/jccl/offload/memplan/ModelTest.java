@@ -357,7 +357,7 @@ class ModelTest {
                 () -> new Experts(4, 5, new FeedForward(8, true, false), 0, 0, false),
                 "experts of a token",
                 "is 5");
-        refused(() -> AttentionKernel.of("fast"), "'fast'", "math or flash");
+        refused(() -> AttentionKernel.of("fast"), "'fast'", "math, flash or flash3");
         refused(() -> TrainingSystem.of("colossal"), "'colossal'", "jccl, deepspeed");
         refused(() -> new ModelParallel(1, true, 1, 2, 1, 1), "2 chunks", "without a pipeline");
         refused(() -> plan(mixtral, new ModelParallel(1, true, 1, 1, 1, 3)), "3", "8 experts");

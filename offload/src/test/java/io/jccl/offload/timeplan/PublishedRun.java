@@ -20,6 +20,7 @@ import io.jccl.offload.memplan.TrainingSystem;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.concurrent.ConcurrentHashMap;
 
 /** A line of runs.tsv, and what is predicted for it. */
@@ -32,10 +33,14 @@ record PublishedRun(
         String attention,
         int tensor,
         int pipeline,
+        int chunks,
+        int context,
+        int expert,
         int stage,
         String recompute,
         int micro,
         int batch,
+        Precision precision,
         String system,
         String metric,
         double published,
@@ -59,14 +64,18 @@ record PublishedRun(
                 Integer.parseInt(c[6]),
                 Integer.parseInt(c[7]),
                 Integer.parseInt(c[8]),
-                c[9],
+                Integer.parseInt(c[9]),
                 Integer.parseInt(c[10]),
                 Integer.parseInt(c[11]),
                 c[12],
-                c[13],
-                Double.parseDouble(c[14]),
-                c[15].equals("fit"),
-                c[16]);
+                Integer.parseInt(c[13]),
+                Integer.parseInt(c[14]),
+                Precision.of(c[15]),
+                c[16],
+                c[17],
+                Double.parseDouble(c[18]),
+                c[19].equals("fit"),
+                c[20]);
     }
 
     private Model shape() {
@@ -75,7 +84,13 @@ record PublishedRun(
         return switch (c[0]) {
             case "gpt" -> Model.gpt(n[0], n[1], n[2], n[3], n[4]);
             case "llama" -> Model.llama(n[0], n[1], n[2], n[3], n[4], n[5], n[6]);
-            default -> Presets.of(model);
+            default -> {
+                String[] named = model.split("@", -1);
+                Model preset = Presets.of(named[0]);
+                yield named.length == 1
+                        ? preset
+                        : preset.with(preset.vocabulary(), Integer.parseInt(named[1]));
+            }
         };
     }
 
@@ -84,18 +99,32 @@ record PublishedRun(
         StringBuilder text = new StringBuilder("sequence " + shape().sequence());
         if (tensor * pipeline > 1) {
             text.append(", ").append(tensor).append(" x ").append(pipeline);
+            text.append(chunks > 1 ? " (" + chunks + " chunks)" : "");
         }
+        text.append(context > 1 ? ", context " + context : "");
+        text.append(expert > 1 ? ", experts " + expert : "");
         if (stage > 0) {
             text.append(", ZeRO-").append(stage);
         }
         if (micro > 0) {
             text.append(", batch ").append(micro);
-            text.append(system.equals("megatron") || batch == 1 ? "" : " x " + batch);
+            int m = system.equals("bridge") ? microBatches(micro) : batch;
+            text.append(system.equals("megatron") || m == 1 ? "" : " x " + m);
         }
         if (recompute.equals("full") && system.equals("fsdp")) {
             text.append(", recomputed");
         }
+        text.append(precision == Precision.FP8 ? ", fp8" : "");
         return text.toString();
+    }
+
+    private boolean samples() {
+        return system.equals("megatron") || system.equals("bridge");
+    }
+
+    private int microBatches(int b) {
+        int data = gpus() / tensor / pipeline / context;
+        return batch == 0 ? 1 : samples() ? batch / data / b : batch;
     }
 
     int gpus() {
@@ -105,17 +134,13 @@ record PublishedRun(
     /** The fastest prediction among micro-batches and chunks that the source leaves open. */
     StepTime predict() {
         StepTime best = null;
-        int ranks = gpus();
-        int data = ranks / tensor / pipeline;
-        boolean megatron = system.equals("megatron");
         for (int b = micro == 0 ? 1 : micro; b <= (micro == 0 ? 32 : micro); b *= 2) {
-            for (int v = 1; v <= (pipeline == 1 ? 1 : 8); v++) {
-                int m = batch == 0 ? 1 : megatron ? batch / data / b : batch;
+            for (int v = Math.max(1, chunks); v <= (chunks == 0 ? 8 : chunks); v++) {
                 Model shape = shape();
-                if (m < 1 || shape.layers() % (pipeline * v) != 0) {
+                if (microBatches(b) < 1 || (chunks == 0 && shape.layers() % (pipeline * v) != 0)) {
                     continue;
                 }
-                StepTime time = predict(shape, b, m, v);
+                StepTime time = predict(shape, b, v);
                 if ((best == null || time.teraflops() > best.teraflops())
                         && (micro != 0 || time.plan().device().fits())) {
                     best = time;
@@ -128,38 +153,55 @@ record PublishedRun(
         return best;
     }
 
-    private StepTime predict(Model shape, int b, int m, int chunks) {
+    private StepTime predict(Model shape, int b, int chunks) {
+        boolean nvme = system.endsWith("nvme");
+        // A DGX-2 reaches 1.6 GB/s of its drives for each GPU, arXiv 2104.07857, figure 2b.
+        double drives = nvme ? 16 * 1.6 : 0;
         Hardware hardware =
                 MACHINES.computeIfAbsent(
-                        machine + "/" + nic,
-                        k -> Hardware.named(machine, new Hardware.Given(nic, 0, 0, 0)));
-        boolean megatron = system.equals("megatron");
-        Machine on = new Machine(hardware.gpus(), hardware.bytes(), 1_500_000_000_000L, 0, nodes);
+                        machine + "/" + nic + "/" + drives,
+                        k -> Hardware.named(machine, new Hardware.Given(nic, 0, drives, drives)));
+        long storage = nvme ? 28_000_000_000_000L : 0;
+        Machine on =
+                new Machine(hardware.gpus(), hardware.bytes(), 1_500_000_000_000L, storage, nodes);
         Job job =
                 new Job(
                         shape,
-                        new Batch(b, m),
-                        megatron || system.startsWith("deepspeed")
-                                ? Precision.FP16
-                                : Precision.BF16,
+                        new Batch(b, microBatches(b)),
+                        precision,
                         OptimizerKind.ADAM,
                         on,
                         Overheads.DEFAULT,
-                        TrainingSystem.of(system.replaceFirst("-.*", "")),
+                        TrainingSystem.of(
+                                system.equals("bridge")
+                                        ? "megatron"
+                                        : system.replaceFirst("-.*", "")),
                         AttentionKernel.of(attention),
                         LowRank.NONE);
-        boolean offload = system.contains("offload");
-        Tier tier = offload ? Tier.PINNED : Tier.DEVICE;
-        Tier parameters = system.endsWith("all") ? Tier.PINNED : Tier.DEVICE;
+        boolean everything = system.endsWith("all") || nvme;
+        Tier tier = nvme ? Tier.NVME : system.contains("offload") ? Tier.PINNED : Tier.DEVICE;
+        boolean plain = system.equals("megatron");
         Techniques t =
                 Techniques.PLAIN
                         .withStage(stage)
-                        .withState(tier, tier, parameters)
-                        .withActivations(Tier.DEVICE, Recomputation.of(recompute))
-                        .withPieces(system.endsWith("all") ? 16 : 1)
-                        .withSplit(new ModelParallel(tensor, !megatron, pipeline, chunks, 1, 1));
-        Plan plan = MemoryPlanner.plan(job, t);
-        return TimePlanner.predict(plan, hardware, !megatron);
+                        .withState(tier, tier, everything ? tier : Tier.DEVICE)
+                        .withPieces(nvme ? 64 : everything ? 16 : 1)
+                        .withSplit(
+                                new ModelParallel(
+                                        tensor, !plain, pipeline, chunks, context, expert));
+        Tier activations = nvme ? Tier.PINNED : Tier.DEVICE;
+        List<Recomputation> open =
+                recompute.equals("least")
+                        ? List.of(Recomputation.values())
+                        : List.of(Recomputation.of(recompute));
+        Plan plan = null;
+        for (Recomputation one : open) {
+            plan = MemoryPlanner.plan(job, t.withActivations(activations, one));
+            if (plan.device().fits()) {
+                break;
+            }
+        }
+        return TimePlanner.predict(Objects.requireNonNull(plan), hardware, !plain);
     }
 
     double predicted(StepTime time) {

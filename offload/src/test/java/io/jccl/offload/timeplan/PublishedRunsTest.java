@@ -18,6 +18,8 @@ import io.jccl.offload.memplan.Recomputation;
 import io.jccl.offload.memplan.ScalingRule;
 import io.jccl.offload.memplan.Techniques;
 import io.jccl.offload.memplan.TrainingSystem;
+import io.jccl.topology.read.ReadOptions;
+import io.jccl.topology.read.TopologyReader;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -83,12 +85,37 @@ class PublishedRunsTest {
         return lines;
     }
 
+    /** Two RTX 3090 of a desktop, whose processor's sixteen lanes are divided between them. */
+    private static final String EIGHT_LANES =
+            """
+            <system version="1">
+              <cpu numaid="0" arch="x86_64" vendor="AuthenticAMD" familyid="175" modelid="33">
+                <pci busid="0000:01:00.0" class="0x030000" link_speed="16.0 GT/s PCIe" link_width="8">
+                  <gpu dev="0" sm="86" rank="0" gdr="0"/>
+                </pci>
+                <pci busid="0000:02:00.0" class="0x030000" link_speed="16.0 GT/s PCIe" link_width="8">
+                  <gpu dev="1" sm="86" rank="1" gdr="0"/>
+                </pci>
+              </cpu>
+            </system>
+            """;
+
     /** Two RTX 3090: what part of a step gradients take. */
     static List<String> pair() {
+        GpuType type = GpuType.of("3090");
+        Hardware lanes =
+                Hardware.of(
+                        "3090x2, eight lanes each",
+                        TopologyReader.topology(EIGHT_LANES, ReadOptions.DEFAULT),
+                        type,
+                        Hardware.Given.NONE);
         List<String> lines = new ArrayList<>();
-        for (String machine : List.of("3090-NVLinkx2", "3090x2")) {
+        for (Hardware hardware :
+                List.of(
+                        Hardware.named("3090-NVLinkx2", Hardware.Given.NONE),
+                        Hardware.named("3090x2", Hardware.Given.NONE),
+                        lanes)) {
             for (int accumulation : List.of(1, 4)) {
-                Hardware hardware = Hardware.named(machine, Hardware.Given.NONE);
                 Job job =
                         Job.of(
                                         Presets.of("gpt2-355m"),
@@ -101,7 +128,7 @@ class PublishedRunsTest {
                         String.format(
                                 Locale.ROOT,
                                 "| %s | %d | %.0f%% |",
-                                machine,
+                                hardware.name(),
                                 accumulation,
                                 100 * time.communicationShare()));
             }
