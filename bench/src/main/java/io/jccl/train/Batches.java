@@ -73,7 +73,7 @@ final class Batches {
         this.first = first;
         this.context = context;
         this.evaluation = evaluation;
-        trained = evaluation.trained(corpus.tokens().length);
+        trained = evaluation.trained(corpus.length());
         stream = device.defaultStream();
         long rows = (long) sequences * context;
         long count = 2L * microBatches * rows;
@@ -128,7 +128,7 @@ final class Batches {
                                     : Corpus.place(seed, example, 0, trained - context);
                     for (int i = 0; i < context; i++) {
                         characters.setAtIndex(
-                                ValueLayout.JAVA_INT, to++, corpus.token(from + shift + i));
+                                ValueLayout.JAVA_INT, to++, corpus.tokens().get(from + shift + i));
                     }
                 }
             }
@@ -145,7 +145,7 @@ final class Batches {
     /** Where a sequence begins: all of them are at even distances in the held-out text. */
     private int held(long example) {
         long last = (long) evaluation.batches() * batch - 1;
-        long room = corpus.tokens().length - trained - (context + 1L);
+        long room = corpus.length() - trained - (context + 1L);
         return trained + (int) (last == 0 ? 0 : example * room / last);
     }
 

@@ -27,7 +27,6 @@ import java.util.List;
 import java.util.function.Consumer;
 import java.util.regex.Pattern;
 import java.util.stream.Stream;
-import java.util.zip.CRC32C;
 
 /**
  * Checkpoints of a run in a folder: {@code step-N} with a folder for each part of the model and
@@ -62,8 +61,6 @@ final class Checkpoints {
         this.folder = folder;
         GptShape shape = s.shape();
         Techniques t = s.techniques();
-        CRC32C text = new CRC32C();
-        text.update(corpus.tokens());
         description = new ObjectMapper().createObjectNode();
         description.put("layers", shape.layers());
         description.put("hidden", shape.hidden());
@@ -72,7 +69,7 @@ final class Checkpoints {
         description.put("experts", shape.experts());
         description.put("router", shape.experts() == 0 ? "none" : shape.routing().label());
         description.put("shared_expert", shape.sharedExpert());
-        description.put("text", Long.toHexString(text.getValue()));
+        description.put("text", Long.toHexString(corpus.tokens().checksum()));
         description.put("batch", s.batch());
         description.put("seed", s.seed());
         description.put("optimizer", s.optimizer().label());

@@ -2,24 +2,25 @@ package io.jccl.train;
 
 import io.jccl.internal.SplitMix;
 import java.io.IOException;
+import java.io.Reader;
 import java.nio.charset.MalformedInputException;
 import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
-import java.util.stream.Collectors;
+import java.util.BitSet;
 
 /**
  * A text to train on, as tokens.
  *
- * @param tokens one per character: its index in the alphabet, unsigned; must not be modified
- * @param alphabet the characters that occur
+ * @param tokens of the text
+ * @param vocabulary what they stand for
  * @param source its source, for reports
  */
-public record Corpus(byte[] tokens, String alphabet, String source) {
-    /** A token is a byte. */
+public record Corpus(Tokens tokens, Vocabulary vocabulary, String source) {
+    /** Different characters of a text whose tokens are characters. */
     private static final int MOST_CHARACTERS = 1 << Byte.SIZE;
 
-    private static final long MOST_BYTES = 256L << 20;
+    private static final long MOST_BYTES = 2L << 30;
     private static final int GRAMMAR_LENGTH = 1 << 17;
 
     /**
@@ -29,84 +30,99 @@ public record Corpus(byte[] tokens, String alphabet, String source) {
      * @return 131,072 characters
      */
     public static Corpus grammar(long seed) {
-        return new Corpus(
-                Grammar.tokens(seed, GRAMMAR_LENGTH), Grammar.ALPHABET, "a grammar's sentences");
+        Vocabulary vocabulary = new Vocabulary.Characters(Grammar.ALPHABET);
+        Tokens tokens = new Tokens(vocabulary.size());
+        for (byte token : Grammar.tokens(seed, GRAMMAR_LENGTH)) {
+            tokens.add(token);
+        }
+        return new Corpus(tokens, vocabulary, "a grammar's sentences");
     }
 
     /**
-     * Reads a file.
+     * Reads a file whose tokens are its characters. It is read twice, in pieces.
      *
      * @param file UTF-8 with at most 256 different characters
      * @return its text
      * @throws IOException if it cannot be read or is not such a text
      */
     public static Corpus of(Path file) throws IOException {
-        String text;
+        BitSet met = new BitSet(1 << Character.SIZE);
+        read(
+                file,
+                reader -> {
+                    char[] piece = new char[Vocabulary.PIECE];
+                    for (int n = reader.read(piece); n >= 0; n = reader.read(piece)) {
+                        for (int i = 0; i < n; i++) {
+                            met.set(piece[i]);
+                        }
+                    }
+                });
+        if (met.cardinality() > MOST_CHARACTERS || met.cardinality() < 2) {
+            throw new IOException(
+                    file
+                            + " has "
+                            + met.cardinality()
+                            + " different characters, expected 2 to "
+                            + MOST_CHARACTERS
+                            + "; --tokenizer gpt2 takes any");
+        }
+        StringBuilder alphabet = new StringBuilder();
+        met.stream().forEach(c -> alphabet.append((char) c));
+        return of(file, new Vocabulary.Characters(alphabet.toString()));
+    }
+
+    /**
+     * Reads a file, in pieces.
+     *
+     * @param file UTF-8 of at most 2 GiB
+     * @param vocabulary the tokens of the text
+     * @return its text
+     * @throws IOException if it cannot be read or is not such a text
+     */
+    public static Corpus of(Path file, Vocabulary vocabulary) throws IOException {
+        Tokens tokens = new Tokens(vocabulary.size());
+        read(file, reader -> vocabulary.read(reader, tokens));
+        return new Corpus(tokens, vocabulary, file.getFileName().toString());
+    }
+
+    private interface Use {
+        void of(Reader reader) throws IOException;
+    }
+
+    private static void read(Path file, Use use) throws IOException {
         if (Files.isDirectory(file)) {
             throw new IOException(file + " is a folder; give a file of text");
         }
-        try {
-            if (Files.size(file) > MOST_BYTES) {
+        try (Reader reader = Files.newBufferedReader(file)) {
+            long size = Files.size(file);
+            if (size > MOST_BYTES) {
                 throw new IOException(
-                        file
-                                + " has "
-                                + Files.size(file)
-                                + " bytes, expected at most "
-                                + MOST_BYTES);
+                        file + " has " + size + " bytes, expected at most " + MOST_BYTES);
             }
-            text = Files.readString(file);
+            use.of(reader);
         } catch (NoSuchFileException e) {
             throw new IOException("there is no file " + file, e);
         } catch (MalformedInputException e) {
             throw new IOException(file + " is not UTF-8", e);
         }
-        String alphabet =
-                text.chars()
-                        .distinct()
-                        .sorted()
-                        .mapToObj(c -> String.valueOf((char) c))
-                        .collect(Collectors.joining());
-        if (alphabet.length() > MOST_CHARACTERS || alphabet.length() < 2) {
-            throw new IOException(
-                    file
-                            + " has "
-                            + alphabet.length()
-                            + " different characters, expected 2 to "
-                            + MOST_CHARACTERS);
-        }
-        byte[] index = new byte[1 << Character.SIZE];
-        for (int i = 0; i < alphabet.length(); i++) {
-            index[alphabet.charAt(i)] = (byte) i;
-        }
-        byte[] tokens = new byte[text.length()];
-        for (int i = 0; i < tokens.length; i++) {
-            tokens[i] = index[text.charAt(i)];
-        }
-        return new Corpus(tokens, alphabet, file.getFileName().toString());
     }
 
     /**
-     * A token.
+     * Number of tokens.
      *
-     * @param at its position in the text
      * @return 0 or more
      */
-    int token(int at) {
-        return Byte.toUnsignedInt(tokens[at]);
-    }
-
-    /** The token that a text written by a model follows: the end of a line, else the first one. */
-    int start() {
-        return Math.max(0, alphabet.indexOf('\n'));
+    public int length() {
+        return tokens.length();
     }
 
     /**
      * The lowest loss of a model that ignores the context.
      *
-     * @return nats per character
+     * @return nats per token
      */
     public double unigramEntropy() {
-        return Grammar.unigramEntropy(tokens);
+        return tokens.unigramEntropy();
     }
 
     /**

@@ -7,7 +7,7 @@ package io.jccl.train;
  *     measured; 0 for none
  * @param share part of the text that is held out, its end: 0 if nothing is measured
  * @param batches of a step's size that are measured, at even distances in the held-out text
- * @param sample characters to write after the last step; 0 for none
+ * @param sample tokens to write after the last step; 0 for none
  */
 public record Evaluation(int every, double share, int batches, int sample) {
     /** Nothing is measured or written. */
@@ -21,7 +21,7 @@ public record Evaluation(int every, double share, int batches, int sample) {
     public Evaluation {
         if (every < 0 || sample < 0) {
             throw new IllegalArgumentException(
-                    "steps between measurements and characters to write are "
+                    "steps between measurements and tokens to write are "
                             + every
                             + " and "
                             + sample
@@ -55,7 +55,7 @@ public record Evaluation(int every, double share, int batches, int sample) {
     /**
      * Checks that a text is long enough.
      *
-     * @param length of the text, characters
+     * @param length of the text, tokens
      * @param context of the model
      * @throws IllegalArgumentException if a part of the text is shorter than a sequence
      */
@@ -68,7 +68,7 @@ public record Evaluation(int every, double share, int batches, int sample) {
                             + context
                             + ", but the text has "
                             + length
-                            + " characters"
+                            + " tokens"
                             + (every == 0 ? "" : ", " + held + " of them held out by --eval-share")
                             + "; give a longer text or a smaller context");
         }

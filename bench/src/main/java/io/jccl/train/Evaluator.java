@@ -64,7 +64,7 @@ final class Evaluator {
     /**
      * The mean loss of the held-out text's batches. All ranks call it.
      *
-     * @return nats per character
+     * @return nats per token
      */
     double loss() {
         int count = settings.evaluation().batches();
@@ -97,10 +97,10 @@ final class Evaluator {
     }
 
     /**
-     * Writes characters, each drawn by the probabilities that the model gives it after those before
-     * it; the first follows {@link Corpus#start}. All ranks call it.
+     * Writes tokens, each drawn by the probabilities that the model gives it after those before it;
+     * the first follows {@link Vocabulary#start}. All ranks call it.
      *
-     * @param count characters to write
+     * @param count tokens to write
      * @return the text, the same on all ranks
      */
     String sample(int count) {
@@ -108,9 +108,9 @@ final class Evaluator {
         float[] logits = new float[settings.shape().vocabulary()];
         SplittableRandom random = new SplittableRandom(settings.seed());
         int[] window = new int[context];
-        window[0] = corpus.start();
+        window[0] = corpus.vocabulary().start();
         int filled = 1;
-        StringBuilder text = new StringBuilder(count);
+        int[] text = new int[count];
         for (int i = 0; i < count; i++) {
             batches.prompt(window, filled);
             logits(0);
@@ -122,14 +122,14 @@ final class Evaluator {
             sum.set(0, token);
             world.allReduce(sum, ReduceOp.SUM, stream);
             token = (int) sum.get(0);
-            text.append(corpus.alphabet().charAt(token));
+            text[i] = token;
             if (filled == context) {
                 System.arraycopy(window, 1, window, 0, context - 1);
                 filled--;
             }
             window[filled++] = token;
         }
-        return text.toString();
+        return corpus.vocabulary().text(text, count);
     }
 
     /**

@@ -4,15 +4,15 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * Size of a character-level GPT: token and position embeddings, blocks of causal self-attention and
- * a feed-forward part of four times the width, each with pre-norm and a residual connection
- * (GPT-2's order), a final norm, and a softmax. There are no biases and gains.
+ * Size of a GPT: token and position embeddings, blocks of causal self-attention and a feed-forward
+ * part of four times the width, each with pre-norm and a residual connection (GPT-2's order), a
+ * final norm, and a softmax. There are no biases and gains.
  *
  * @param layers number of blocks
  * @param hidden width
  * @param heads attention heads, a divisor of the width
- * @param context maximum number of characters that a prediction depends on
- * @param vocabulary number of different characters
+ * @param context maximum number of tokens that a prediction depends on
+ * @param vocabulary number of different tokens
  * @param experts experts in each block instead of the two matrices; 0 for none
  * @param routing how tokens get to experts
  * @param capacityFactor slots of an expert relative to a balanced load

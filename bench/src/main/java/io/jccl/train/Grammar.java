@@ -48,27 +48,6 @@ public final class Grammar {
         return tokens;
     }
 
-    /**
-     * Unigram entropy: the loss of the best model that ignores the context.
-     *
-     * @param tokens a text
-     * @return nats per token
-     */
-    public static double unigramEntropy(byte[] tokens) {
-        int[] counts = new int[1 << Byte.SIZE];
-        for (byte t : tokens) {
-            counts[Byte.toUnsignedInt(t)]++;
-        }
-        double entropy = 0;
-        for (int c : counts) {
-            if (c > 0) {
-                double p = (double) c / tokens.length;
-                entropy -= p * Math.log(p);
-            }
-        }
-        return entropy;
-    }
-
     private void sentence() {
         subject();
         word(VERBS);

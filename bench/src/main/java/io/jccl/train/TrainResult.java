@@ -9,8 +9,8 @@ import java.util.Map;
  * @param settings settings of the run
  * @param engine communication backend
  * @param first number of steps taken before
- * @param losses loss of each step, nats per character
- * @param validation loss of the held-out text after some steps, nats per character
+ * @param losses loss of each step, nats per token
+ * @param validation loss of the held-out text after some steps, nats per token
  * @param sample what the model wrote at the end; empty if nothing was asked for
  * @param seconds time of all steps, without evaluations
  * @param stepSeconds median of a step
@@ -60,7 +60,7 @@ public record TrainResult(
      * text among them.
      *
      * @param other a run of the same model
-     * @return nats per character
+     * @return nats per token
      */
     public double difference(TrainResult other) {
         double most = 0;

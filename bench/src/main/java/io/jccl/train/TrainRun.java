@@ -43,7 +43,7 @@ public final class TrainRun {
      * A step that was taken.
      *
      * @param number of the step, from 1
-     * @param loss before the step, nats per character
+     * @param loss before the step, nats per token
      * @param validation loss of the held-out text after the step; NaN if it was not measured
      * @param seconds time of this run's steps so far
      */

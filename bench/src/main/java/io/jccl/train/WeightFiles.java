@@ -45,7 +45,7 @@ final class WeightFiles {
         this.shape = settings.shape();
         this.part = part;
         this.rule = settings.optimizer().label();
-        expected.put(ALPHABET, corpus.alphabet());
+        expected.put(ALPHABET, corpus.vocabulary().id());
         expected.put(HEADS, Integer.toString(shape.heads()));
     }
 

@@ -26,11 +26,12 @@ class EvaluationTest {
 
     /** A text of eight letters in turn, whose last tenth has eight others. */
     private static Corpus twoTexts() {
-        byte[] tokens = new byte[2000];
-        for (int i = 0; i < tokens.length; i++) {
-            tokens[i] = (byte) (i % 8 + (i < 1800 ? 0 : 8));
+        Vocabulary vocabulary = new Vocabulary.Characters("abcdefghijklmnop");
+        Tokens tokens = new Tokens(vocabulary.size());
+        for (int i = 0; i < 2000; i++) {
+            tokens.add(i % 8 + (i < 1800 ? 0 : 8));
         }
-        return new Corpus(tokens, "abcdefghijklmnop", "two texts");
+        return new Corpus(tokens, vocabulary, "two texts");
     }
 
     private TrainResult train(
@@ -43,7 +44,7 @@ class EvaluationTest {
                                 16,
                                 2,
                                 CONTEXT,
-                                corpus.alphabet().length(),
+                                corpus.vocabulary().size(),
                                 experts,
                                 Routing.SWITCH,
                                 8,
@@ -168,7 +169,7 @@ class EvaluationTest {
         IllegalArgumentException e =
                 assertThrows(IllegalArgumentException.class, () -> tenth.check(100, 9));
         assertTrue(
-                String.valueOf(e.getMessage()).contains("100 characters, 10 of them held out"),
+                String.valueOf(e.getMessage()).contains("100 tokens, 10 of them held out"),
                 e::toString);
         Evaluation.NONE.check(11, 9);
         assertThrows(IllegalArgumentException.class, () -> Evaluation.NONE.check(10, 9));

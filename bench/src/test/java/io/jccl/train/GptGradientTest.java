@@ -44,7 +44,7 @@ class GptGradientTest {
     void gradientsAreDifferencesOfTheLoss(
             boolean recompute, int experts, Routing routing, boolean shared) {
         Corpus corpus = Corpus.grammar(3);
-        int vocabulary = corpus.alphabet().length();
+        int vocabulary = corpus.vocabulary().size();
         GptShape shape = new GptShape(2, 16, 2, 8, vocabulary, experts, routing, 1, shared);
         try (Owned owned = new Owned()) {
             Communicator comm = owned.add(Communicator.local(1).getFirst());

@@ -67,7 +67,7 @@ class RecipeTest {
             boolean resume) {
         GptShape shape =
                 new GptShape(
-                        2, 16, 2, 8, CORPUS.alphabet().length(), experts, Routing.SWITCH, 4, false);
+                        2, 16, 2, 8, CORPUS.vocabulary().size(), experts, Routing.SWITCH, 4, false);
         Techniques t = Techniques.parse(techniques);
         t.check(shape, 8);
         RunSettings s =

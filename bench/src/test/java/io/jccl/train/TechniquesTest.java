@@ -80,7 +80,7 @@ class TechniquesTest {
     }
 
     private static GptShape shape(int experts, Routing routing, boolean shared) {
-        int vocabulary = CORPUS.alphabet().length();
+        int vocabulary = CORPUS.vocabulary().size();
         return new GptShape(2, 32, 4, 16, vocabulary, experts, routing, 1.5, shared);
     }
 
@@ -268,7 +268,7 @@ class TechniquesTest {
     }
 
     private static GptShape tight(Routing routing, double capacityFactor, boolean shared) {
-        int vocabulary = CORPUS.alphabet().length();
+        int vocabulary = CORPUS.vocabulary().size();
         return new GptShape(2, 32, 4, 16, vocabulary, 4, routing, capacityFactor, shared);
     }
 
@@ -318,7 +318,7 @@ class TechniquesTest {
     @Test
     void learnsMoreThanTheFrequencyOfCharacters() {
         List<Double> losses = single(80);
-        assertEquals(Math.log(CORPUS.alphabet().length()), losses.getFirst(), 0.3);
+        assertEquals(Math.log(CORPUS.vocabulary().size()), losses.getFirst(), 0.3);
         double entropy = CORPUS.unigramEntropy();
         assertTrue(losses.getLast() < 0.75 * entropy, losses.getLast() + " of " + entropy);
     }

@@ -55,7 +55,7 @@ class WeightFilesTest {
             @Nullable Path save) {
         GptShape shape =
                 new GptShape(
-                        2, 16, 2, 8, corpus.alphabet().length(), experts, Routing.SWITCH, 4, false);
+                        2, 16, 2, 8, corpus.vocabulary().size(), experts, Routing.SWITCH, 4, false);
         Techniques t = Techniques.parse(techniques);
         t.check(shape, 4);
         return new RunSettings(
@@ -244,8 +244,8 @@ class WeightFilesTest {
                 "has the optimizer state of adam, this run uses sgd",
                 settings("single", 0, Sgd.withMomentum(0.9), 2, corpus, saved, null),
                 corpus);
-        byte[] tokens = corpus.tokens();
-        Corpus other = new Corpus(tokens, corpus.alphabet().replace('w', 'x'), "other");
+        String alphabet = corpus.vocabulary().id().replace('w', 'x');
+        Corpus other = new Corpus(corpus.tokens(), new Vocabulary.Characters(alphabet), "other");
         refused(
                 "jccl.alphabet",
                 settings("single", 0, Adam.defaults(), 2, other, saved, null),

@@ -27,7 +27,7 @@ final class Training {
     private static final double FLOOR = 1e-8;
 
     private static final Axis STEP = new Axis("step", Axis.Scale.LINEAR);
-    private static final Axis LOSS = new Axis("loss, nats a character", Axis.Scale.LINEAR);
+    private static final Axis LOSS = new Axis("loss, nats a token", Axis.Scale.LINEAR);
     private static final Axis EXPERT = new Axis("expert", Axis.Scale.LINEAR);
     private static final Axis LOAD = new Axis("load", Axis.Scale.LINEAR);
     private static final Axis SMALL_LOSS = new Axis("loss", Axis.Scale.LINEAR);
@@ -162,14 +162,14 @@ final class Training {
         page.add(
                 new Figure(
                         "Loss by step",
-                        "Nats a character; grey: the single-rank run of the same model. All axes"
+                        "Nats a token; grey: the single-rank run of the same model. All axes"
                                 + " are the same."
                                 + colours,
                         LineChart.alike(multiples(all, false))));
         page.add(
                 new Figure(
                         "Difference from the single-rank run",
-                        "Of the loss at each step, nats a character; less than 1e-8 is drawn there."
+                        "Of the loss at each step, nats a token; less than 1e-8 is drawn there."
                                 + " Below the dashed line is within tolerance."
                                 + colours,
                         LineChart.alike(multiples(all, true))));

@@ -45,7 +45,7 @@ import picocli.CommandLine.Option;
 import picocli.CommandLine.ParameterException;
 import picocli.CommandLine.Spec;
 
-/** {@code jccl train}: trains a character-level GPT, with an option for each technique. */
+/** {@code jccl train}: trains a GPT, with an option for each technique. */
 @Command(
         mixinStandardHelpOptions = true,
         sortOptions = false,
@@ -91,11 +91,7 @@ public final class TrainCommand implements Callable<Integer> {
                             + " stage of ZeRO, offload, bfloat16.")
     private @Nullable Path deepSpeed;
 
-    @Option(
-            names = "--text",
-            paramLabel = "<file>",
-            description = "Text to train on (default: sentences of a small grammar).")
-    private @Nullable Path text;
+    @Mixin private CorpusOptions text = new CorpusOptions();
 
     @Option(
             names = "--threads",
@@ -196,8 +192,8 @@ public final class TrainCommand implements Callable<Integer> {
             check();
             Engine chosen = model.engine(engine, environment);
             boolean processes = launch.size() > 1 || chosen == Engine.MPI;
-            Corpus corpus = text == null ? Corpus.grammar(model.seed) : Corpus.of(text);
-            evaluation.evaluation().check(corpus.tokens().length, model.context);
+            Corpus corpus = text.corpus(model.seed);
+            evaluation.evaluation().check(corpus.length(), model.context);
             try (Scratch scratch = Scratch.in(nvme, "jccl-train-")) {
                 if (processes) {
                     return asProcess(chosen, corpus, scratch.folder(), out, progress);
@@ -290,7 +286,7 @@ public final class TrainCommand implements Callable<Integer> {
 
     private RunSettings settings(
             Corpus corpus, Techniques t, int experts, Routing routing, Path folder) {
-        GptShape shape = model.shape(corpus.alphabet().length(), experts, routing);
+        GptShape shape = model.shape(corpus.vocabulary().size(), experts, routing);
         t.check(shape, model.batch);
         model.checkDevice(t, shape);
         Recipe recipe = update.recipe();

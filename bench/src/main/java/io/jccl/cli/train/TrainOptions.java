@@ -73,7 +73,7 @@ final class TrainOptions {
             names = "--router",
             paramLabel = "<router>",
             description =
-                    "How characters get to experts: switch, top2, gshard, expert-choice, vmoe,"
+                    "How tokens get to experts: switch, top2, gshard, expert-choice, vmoe,"
                             + " next-best or no-drop (default: switch).")
     @Nullable String router;
 
@@ -85,7 +85,7 @@ final class TrainOptions {
 
     @Option(
             names = "--shared-expert",
-            description = "Every character passes one more expert, which all ranks have.")
+            description = "Every token passes one more expert, which all ranks have.")
     boolean sharedExpert;
 
     @Option(

@@ -127,7 +127,7 @@ final class TrainReport {
         GptShape g = s.shape();
         return String.format(
                 Locale.ROOT,
-                "%,d parameters: %d blocks of width %d, %d heads, %s%d characters of context; %s;"
+                "%,d parameters: %d blocks of width %d, %d heads, %s%d tokens of context; %s;"
                         + " %d sequences a step, %s at %s, seed %d",
                 g.parameters(),
                 g.layers(),
@@ -154,16 +154,16 @@ final class TrainReport {
             out.flush();
             return;
         }
-        line(out, "loss", "%.4f nats a character", r.losses().getLast());
+        line(out, "loss", "%.4f nats a token", r.losses().getLast());
         if (!r.validation().isEmpty()) {
             double held = new TreeMap<>(r.validation()).lastEntry().getValue();
-            line(out, "held-out text", "%.4f nats a character", held);
+            line(out, "held-out text", "%.4f nats a token", held);
         }
         line(out, "without context", "%.4f (unigram entropy of the text)", entropy);
         line(
                 out,
                 "speed",
-                "%.1f samples/s, %.0f characters/s (median step %.2f ms)",
+                "%.1f samples/s, %.0f tokens/s (median step %.2f ms)",
                 r.samplesPerSecond(),
                 r.tokensPerSecond(),
                 r.stepSeconds() * 1e3);
@@ -197,7 +197,7 @@ final class TrainReport {
             line(
                     out,
                     "experts, block" + e.block(),
-                    "fullest %.2f times the mean, %.1f %% of choices and %.1f %% of characters"
+                    "fullest %.2f times the mean, %.1f %% of choices and %.1f %% of tokens"
                             + " dropped",
                     e.fullest(),
                     100 * e.droppedChoices(),
@@ -272,7 +272,7 @@ final class TrainReport {
         out.println("# jccl " + Version.TEXT + " train --compare routers");
         out.println("# " + subtitle());
         out.println(
-                "# dropped: characters that no expert took; fullest: tokens of the fullest expert,"
+                "# dropped: tokens that no expert took; fullest: tokens of the fullest expert,"
                         + " times the mean; entropy: 1 if the load is even");
         out.printf(ROUTERS, "router", "loss", "dropped", "fullest", "entropy", "step");
         for (Run run : runs) {
@@ -371,7 +371,7 @@ final class TrainReport {
         n.put("seconds", r.seconds());
         put(n, "median_step_seconds", r.stepSeconds());
         put(n, "samples_per_second", r.samplesPerSecond());
-        put(n, "characters_per_second", r.tokensPerSecond());
+        put(n, "tokens_per_second", r.tokensPerSecond());
         n.put("measured_steps", r.measured());
         put(n, "communication_share", r.share());
         put(n, "overlap", r.overlap());

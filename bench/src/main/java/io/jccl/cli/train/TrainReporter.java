@@ -87,9 +87,7 @@ final class TrainReporter implements TrainRun.Report {
             out.println("# " + TrainReport.model(settings, source, true));
             boolean evaluated = settings.evaluation().every() > 0;
             out.println(
-                    "#   step    loss "
-                            + (evaluated ? " held-out text " : "")
-                            + "(nats a character)");
+                    "#   step    loss " + (evaluated ? " held-out text " : "") + "(nats a token)");
             out.flush();
         }
     }

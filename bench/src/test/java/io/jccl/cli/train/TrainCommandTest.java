@@ -140,6 +140,8 @@ class TrainCommandTest {
                 "--lr 0 | --lr is 0.0, expected a number above 0",
                 "--context 16384 --batch 4096 | is too much for one step",
                 "--text /no/such/file | there is no file /no/such/file",
+                "--tokenizer gpt2 | --tokenizer is 'gpt2', but there is no text; give --text",
+                "--tokenizer words | tokenizer 'words' is unknown, expected characters, gpt2, cl100k",
                 "--compare dp=2;tq=2 | technique 'tq=2' is unknown",
                 "--compare dp=x | technique 'dp=x' needs a number",
                 "--nvme /no/such/folder | --nvme '/no/such/folder' is not a folder",
@@ -263,7 +265,7 @@ class TrainCommandTest {
         Files.writeString(tiny, "abcabc");
         r = run("--text " + tiny);
         assertEquals(2, r.status);
-        assertTrue(r.err.contains("--context is 16, but the text has 6 characters"), r.err);
+        assertTrue(r.err.contains("--context is 16, but the text has 6 tokens"), r.err);
         Path binary = folder.resolve("binary");
         Files.write(binary, new byte[] {(byte) 0xff, (byte) 0xfe, 0, 1});
         r = run("--text " + folder);
@@ -272,6 +274,28 @@ class TrainCommandTest {
         r = run("--text " + binary);
         assertEquals(1, r.status);
         assertTrue(r.err.contains("is not UTF-8"), r.err);
+    }
+
+    /**
+     * A text of any language, by GPT-2's tokens: the first loss is that of a guess among 50,257.
+     */
+    @Test
+    void trainsOnBytePairs() throws IOException {
+        Path text = folder.resolve("text.txt");
+        Files.writeString(text, "Ein Männlein steht im Walde 日本語 ganz still.\n".repeat(40));
+        Path json = folder.resolve("run.json");
+        Path model = folder.resolve("pairs");
+        String line = "--tokenizer gpt2 --steps 3 --eval-every 2 --sample 8 --text " + text;
+        Result r = run(line + " --dp 2 --zero 1 --save " + model + " -J " + json);
+        assertEquals(0, r.status, r::toString);
+        assertTrue(r.out.contains("16 tokens of context"), r.out);
+        JsonNode losses = json(json).at("/runs/0/losses");
+        assertEquals(Math.log(50_257), losses.get(0).asDouble(), 0.5);
+        // Loaded again by the same tokens alone.
+        Result again = run(line + " --load " + model);
+        assertEquals(0, again.status, again::toString);
+        Result other = run("--tokenizer cl100k --load " + model + " --text " + text);
+        assertTrue(other.status != 0, other::toString);
     }
 
     @Test
