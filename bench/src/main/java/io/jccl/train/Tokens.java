@@ -33,7 +33,7 @@ final class Tokens {
         }
         byte[] block = blocks.getLast();
         for (int i = 0; i < bytes; i++) {
-            block[at * bytes + i] = (byte) (token >>> Byte.SIZE * i);
+            block[at * bytes + i] = (byte) (token >>> (Byte.SIZE * i));
         }
         length = Math.incrementExact(length);
     }
@@ -42,7 +42,7 @@ final class Tokens {
         byte[] block = blocks.get(at / BLOCK);
         int token = 0;
         for (int i = 0; i < bytes; i++) {
-            token |= Byte.toUnsignedInt(block[at % BLOCK * bytes + i]) << Byte.SIZE * i;
+            token |= Byte.toUnsignedInt(block[at % BLOCK * bytes + i]) << (Byte.SIZE * i);
         }
         return token;
     }

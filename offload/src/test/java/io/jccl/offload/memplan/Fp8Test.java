@@ -64,10 +64,8 @@ class Fp8Test {
         double more = (double) narrow.temporary() - wide.temporary();
         assertEquals(2 * inLayers, more, 16);
         Job megatron = job.with(TrainingSystem.MEGATRON);
-        assertEquals(
-                device(megatron).total() - wide.activations() + narrow.activations(),
-                device(megatron.with(Precision.FP8)).total(),
-                16);
+        long before = device(megatron).total() - wide.activations() + narrow.activations();
+        assertEquals(before, device(megatron.with(Precision.FP8)).total());
     }
 
     /** What goes to the experts is narrowed, what comes back is not. */
