@@ -20,9 +20,9 @@ import org.jspecify.annotations.Nullable;
 
 /**
  * Metrics of each step in files that are read while a run goes on: a table of comma-separated
- * values, and event files of TensorBoard. What is written is complete after each step. A run that
- * goes on from a checkpoint adds to both; steps that were repeated are there twice, the later one
- * last.
+ * values, and event files of TensorBoard; and in Java's flight recorder. What is written is
+ * complete after each step. A run that goes on from a checkpoint adds to both; steps that were
+ * repeated are there twice, the later one last.
  *
  * <p>An error of writing ends the file, not the run: it is reported as a warning.
  *
@@ -111,6 +111,7 @@ final class MetricsLog implements TrainRun.Report, AutoCloseable {
         double speed = settings.batch() / (step.seconds() - last);
         last = step.seconds();
         Metrics metrics = new Metrics(step, rate, speed);
+        record(metrics);
         for (Log log : logs) {
             if (!log.failed) {
                 try {
@@ -129,6 +130,18 @@ final class MetricsLog implements TrainRun.Report, AutoCloseable {
             }
         }
         next.step(step);
+    }
+
+    private static void record(Metrics m) {
+        StepEvent event = new StepEvent();
+        if (event.isEnabled()) {
+            event.step = m.step.number();
+            event.loss = m.step.loss();
+            event.learningRate = m.rate;
+            event.samplesPerSecond = m.speed;
+            event.validationLoss = m.step.validation();
+            event.commit();
+        }
     }
 
     private static FileChannel open(Log log, boolean resumed) throws IOException {

@@ -22,6 +22,9 @@ import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 import java.util.zip.CRC32C;
+import jdk.jfr.Recording;
+import jdk.jfr.consumer.RecordedEvent;
+import jdk.jfr.consumer.RecordingFile;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -105,6 +108,39 @@ class MetricsLogTest {
         assertEquals(
                 List.of("step", "1", "2", "3", "4", "5", "6"),
                 Files.readAllLines(more).stream().map(l -> l.split(",", -1)[0]).toList());
+    }
+
+    @Test
+    void aFlightRecordingHasEachStep() throws IOException {
+        Path json = folder.resolve("a.json");
+        Path file = folder.resolve("a.jfr");
+        try (Recording recording = new Recording()) {
+            recording.enable("io.jccl.train.Step");
+            recording.start();
+            assertEquals(
+                    0,
+                    train("--lr-schedule linear --dp 2 --steps 4 --eval-every 3 --json " + json),
+                    err::toString);
+            recording.stop();
+            recording.dump(file);
+        }
+        List<RecordedEvent> events =
+                RecordingFile.readAllEvents(file).stream()
+                        .filter(e -> e.getEventType().getName().equals("io.jccl.train.Step"))
+                        .toList();
+        assertEquals(4, events.size());
+        for (int i = 0; i < 4; i++) {
+            RecordedEvent event = events.get(i);
+            assertEquals(i + 1L, event.getLong("step"));
+            assertEquals(losses(json).get(i), event.getDouble("loss"), 1e-6);
+            assertEquals(0.01 * (1 - i / 4.0), event.getDouble("learningRate"), 1e-9);
+            assertTrue(event.getDouble("samplesPerSecond") > 0, event::toString);
+            double validation = event.getDouble("validationLoss");
+            assertEquals(i < 2, Double.isNaN(validation), event::toString);
+            if (i >= 2) {
+                assertEquals(field(validation(json), i + 1, Double.class), validation, 1e-6);
+            }
+        }
     }
 
     /** Events as read by the rules of their formats, not by the code that wrote them. */

@@ -13,8 +13,8 @@ import java.util.Optional;
  *
  * @param name short name, such as {@code H100}
  * @param model as the topology's readers know it
- * @param fp16 dense TFLOP/s in float16
- * @param fp8 in 8-bit floats; 0 if the hardware lacks them
+ * @param fp8 dense TFLOP/s in 8-bit floats; 0 if the hardware lacks them
+ * @param fp16 in float16
  * @param bf16 in bfloat16; 0 if the hardware lacks it
  * @param tf32 of float32 matrices rounded to TF32; 0 if the hardware lacks it
  * @param fp32 in float32
