@@ -13,8 +13,7 @@ import java.lang.foreign.ValueLayout;
  * sample number, split into micro-batches independently of the number of ranks. The held-out part
  * of the text has batches of its own.
  *
- * <p>A step's characters are on the device from its beginning to its end, when the caller has
- * waited for the device.
+ * <p>A step's tokens are on the device from its beginning to that of the next.
  */
 final class Batches {
     private final Corpus corpus;
@@ -108,6 +107,7 @@ final class Batches {
      * @param count how many
      */
     void prompt(int[] tokens, int count) {
+        awaitCopy();
         for (int s = 0; s < sequences; s++) {
             for (int i = 0; i < count; i++) {
                 characters.setAtIndex(ValueLayout.JAVA_INT, (long) s * context + i, tokens[i]);
@@ -117,6 +117,7 @@ final class Batches {
     }
 
     private void write(long number, boolean held) {
+        awaitCopy();
         long to = 0;
         for (int m = 0; m < inputs.length; m++) {
             for (int shift = 0; shift < 2; shift++) {
@@ -134,6 +135,13 @@ final class Batches {
             }
         }
         send();
+    }
+
+    /** The host may write again when the device has what it wrote last. */
+    private void awaitCopy() {
+        if (written != all) {
+            stream.synchronize();
+        }
     }
 
     private void send() {
