@@ -279,8 +279,7 @@ public final class GptTrainer implements AutoCloseable {
     /**
      * Runs one step. All ranks call it.
      *
-     * @return the loss before the step, the mean over the samples of all ranks, in nats per
-     *     token
+     * @return the loss before the step, the mean over the samples of all ranks, in nats per token
      * @throws JcclException if a rank failed, or the loss is not finite
      */
     public double step() {
