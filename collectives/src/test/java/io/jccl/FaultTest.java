@@ -94,6 +94,7 @@ class FaultTest {
         killedRankIsNamed(what, operation);
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
     @ValueSource(ints = {0})
     void everyRankMayBeTheOneKilled(int victim) {
@@ -234,6 +235,7 @@ class FaultTest {
         }
     }
 
+    @Tag("exhaustive")
     @Test
     void jobStartsAgainAfterAllWereKilled() {
         String job = Workers.newJobId();
@@ -284,6 +286,7 @@ class FaultTest {
         assertNothingLeft(job);
     }
 
+    @Tag("exhaustive")
     @Test
     void oneProcessMayJoinAgainAndAgain() {
         String job = Workers.newJobId();

@@ -161,6 +161,7 @@ class FlightFaultTest {
         rankThatDoesNotComeIsFoundWhereItIs(engine, what, victim);
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
     @CsvSource("nccl, 1")
     void rankThatCallsAnotherCollectiveIsFound(String engine, int victim) throws IOException {
@@ -201,6 +202,7 @@ class FlightFaultTest {
     }
 
     /** Not for threads: what is stopped is a process. */
+    @Tag("exhaustive")
     @ParameterizedTest
     @CsvSource({"host, 1"})
     void rankThatIsStoppedGivesNoAnswer(String engine, int victim) {

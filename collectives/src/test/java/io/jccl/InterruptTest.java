@@ -123,10 +123,21 @@ class InterruptTest {
     @ParameterizedTest
     @EnumSource
     void flagIsKeptByWhatCompletes(What what) throws InterruptedException {
+        flagIsKept(what, 2);
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @EnumSource
+    void flagIsKeptAgainAndAgain(What what) throws InterruptedException {
+        flagIsKept(what, 10);
+    }
+
+    private static void flagIsKept(What what, int rounds) throws InterruptedException {
         List<Communicator> world = Communicator.local(2);
         try (Buffer first = buffer(world.get(0));
                 Buffer second = buffer(world.get(1))) {
-            for (int round = 0; round < 10; round++) {
+            for (int round = 0; round < rounds; round++) {
                 Victim victim = new Victim(() -> what.call(world.get(0), first));
                 victim.interruptInItsWait();
                 // It has seen it by now, most of the time.

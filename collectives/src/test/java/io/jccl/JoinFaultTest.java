@@ -142,6 +142,7 @@ class JoinFaultTest {
     }
 
     /** Options that differ: the one with the short patience says that it has gone. */
+    @Tag("exhaustive")
     @ParameterizedTest
     @CsvSource({"1, 0"})
     void rankThatGivesUpEarlyTellsTheOthers(int impatient, int other) throws InterruptedException {
@@ -229,6 +230,7 @@ class JoinFaultTest {
         }
     }
 
+    @Tag("exhaustive")
     @Test
     void rankStoppedWhileJoiningHearsThatItsPeersGaveUp() throws InterruptedException {
         try (Workers workers = world(3)) {
@@ -268,6 +270,7 @@ class JoinFaultTest {
     }
 
     /** What a run that was killed has left says nothing of the next one. */
+    @Tag("exhaustive")
     @Test
     void refusalsOfAnEarlierRunDoNotCount() throws IOException, InterruptedException {
         try (Workers workers = world(3)) {

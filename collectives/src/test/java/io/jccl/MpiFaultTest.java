@@ -124,6 +124,7 @@ class MpiFaultTest {
     }
 
     /** MPI may go on with a collective that was left, in any later call. */
+    @Tag("exhaustive")
     @ParameterizedTest
     @MethodSource("launchers")
     void memoryOfWhatWasLeftIsKept(MpiLauncher launcher) {
@@ -133,6 +134,7 @@ class MpiFaultTest {
     }
 
     /** Where MPI's own call cannot be ended, the job is, with the same story. */
+    @Tag("exhaustive")
     @ParameterizedTest
     @MethodSource("launchers")
     void aBlockingCallIsEndedWithTheJob(MpiLauncher launcher) {
@@ -213,6 +215,7 @@ class MpiFaultTest {
     }
 
     /** A loop that looks at the flag ends, one in which nothing comes ends with an error. */
+    @Tag("exhaustive")
     @ParameterizedTest
     @MethodSource("launchers")
     void anInterruptEndsAWait(MpiLauncher launcher) {
@@ -252,6 +255,7 @@ class MpiFaultTest {
         assertNotEquals(0, o.exit, o::text);
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
     @MethodSource("launchers")
     void abortReachesTheOthers(MpiLauncher launcher) {
@@ -270,6 +274,7 @@ class MpiFaultTest {
         o.rankSays(0, "caught RankFailedException", "rank 1 closed its communicator");
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
     @MethodSource("launchers")
     void messagesOfOtherLengthsAreRefused(MpiLauncher launcher) {
@@ -303,6 +308,7 @@ class MpiFaultTest {
         }
     }
 
+    @Tag("exhaustive")
     @Test
     void aLauncherOfAnotherMpiIsNamed() {
         MpiLauncher.OPEN_MPI.assume();

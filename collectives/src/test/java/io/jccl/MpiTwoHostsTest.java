@@ -59,6 +59,7 @@ class MpiTwoHostsTest {
                 Map.of());
     }
 
+    @Tag("exhaustive")
     @Test
     void theContractHolds() throws Exception {
         long seed = System.nanoTime() & 0xFFFFFF;

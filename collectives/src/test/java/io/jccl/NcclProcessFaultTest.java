@@ -178,6 +178,7 @@ class NcclProcessFaultTest {
     }
 
     /** Nor does the report wait for it. */
+    @Tag("exhaustive")
     @ParameterizedTest
     @CsvSource("HANGING, true")
     void aTimeoutIsReportedWithoutRas(Manner manner, boolean ours) throws IOException {
@@ -251,6 +252,7 @@ class NcclProcessFaultTest {
         }
     }
 
+    @Tag("exhaustive")
     @Test
     void nothingStaysWhenAllAreEndedByASignal() throws IOException {
         try (Workers workers = world(3, Map.of())) {
@@ -279,6 +281,7 @@ class NcclProcessFaultTest {
         }
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
     @ValueSource(ints = {0})
     void rankThatNeverComesIsNamed(int missing) throws IOException {
@@ -356,6 +359,7 @@ class NcclProcessFaultTest {
         failureOfOneDuringInitIsToldToAll(name, value, word);
     }
 
+    @Tag("exhaustive")
     @Test
     void killedDuringInitIsNamed() throws IOException {
         Map<String, String> kill = Map.of("JCCL_FAKE_INJECT", "ncclCommInitRankConfig:1:kill");
@@ -373,6 +377,7 @@ class NcclProcessFaultTest {
         }
     }
 
+    @Tag("exhaustive")
     @Test
     void asynchronousErrorOfOneEndsAll() throws IOException {
         Map<String, String> error = Map.of("JCCL_FAKE_INJECT", "ncclAllReduce:30:async=1");
@@ -422,6 +427,7 @@ class NcclProcessFaultTest {
         }
     }
 
+    @Tag("exhaustive")
     @Test
     void stoppedRankGivesNoAnswer() throws IOException {
         try (Workers workers = world(3, Map.of())) {

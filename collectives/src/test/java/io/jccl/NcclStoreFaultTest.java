@@ -140,6 +140,7 @@ class NcclStoreFaultTest {
         missingRankIsNamedByAllAlike(missing);
     }
 
+    @Tag("exhaustive")
     @Test
     void missingRankThatServesTheStoreIsNamed() {
         try (Workers workers = world(3)) {
@@ -276,6 +277,7 @@ class NcclStoreFaultTest {
         triesAgain();
     }
 
+    @Tag("exhaustive")
     @Test
     void killedRankThatServesTheStoreEndsAll() {
         try (Workers workers = world(3)) {

@@ -225,6 +225,7 @@ class NcclTimeoutTest {
         closeAndCheck(ranks);
     }
 
+    @Tag("exhaustive")
     @Test
     void rankThatClosesWhileOthersWaitIsNamed() {
         List<Communicator> ranks = NcclRanks.open(3, SHORT.withTimeout(Duration.ofSeconds(25)));
@@ -274,6 +275,7 @@ class NcclTimeoutTest {
     }
 
     /** It used to be given three more seconds. */
+    @Tag("exhaustive")
     @Test
     void rankThatNeverAnswersDoesNotProlongTheTimeout() {
         Duration timeout = Duration.ofSeconds(4);
@@ -319,6 +321,7 @@ class NcclTimeoutTest {
     }
 
     /** Ten seconds is what closing waits for a call that may never return. */
+    @Tag("exhaustive")
     @Test
     void destroyAndAbortThatHangDoNotKeepCloseFromReturning() {
         List<Communicator> ranks = NcclRanks.open(2, SHORT);

@@ -13,6 +13,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
 import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -150,7 +151,7 @@ class HostOperationsTest {
 
     /** Also those of a layer, with its products. */
     @ParameterizedTest
-    @ValueSource(ints = {1, 2})
+    @ValueSource(ints = {2})
     void nothingIsAllocated(int threads) {
         try (Model m = new Model(threads);
                 TransformerLayer layer = new TransformerLayer(64, 2, 70, 4, threads)) {
@@ -160,6 +161,13 @@ class HostOperationsTest {
                 layer.backward();
             });
         }
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @ValueSource(ints = {1})
+    void nothingIsAllocatedInMoreCases(int threads) {
+        nothingIsAllocated(threads);
     }
 
     /** Less than one object in two calls; the compiler may come late on a busy machine. */

@@ -14,6 +14,8 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Nested;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.api.parallel.Execution;
+import org.junit.jupiter.api.parallel.ExecutionMode;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.EnumSource;
@@ -23,6 +25,7 @@ import org.junit.jupiter.params.provider.ValueSource;
  * Discovery on the real machine. Each test has a JVM of its own, with the settings it needs and no
  * others.
  */
+@Execution(ExecutionMode.CONCURRENT)
 class NativeLibrariesTest {
     @TempDir Path temp = Path.of("");
 

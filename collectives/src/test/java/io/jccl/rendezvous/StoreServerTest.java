@@ -98,6 +98,7 @@ class StoreServerTest {
         }
     }
 
+    @Tag("exhaustive")
     @Test
     void aThousandClientsMeet() throws InterruptedException {
         int clients = 1000;
@@ -260,6 +261,7 @@ class StoreServerTest {
     }
 
     /** Who is too slow to say who it is, is disconnected; one that reads slowly is too. */
+    @Tag("exhaustive")
     @Test
     void strangersThatTakeTheirTimeAreDisconnected() throws Exception {
         try (Socket silent = new Socket(InetAddress.getLoopbackAddress(), server.port());
@@ -740,6 +742,7 @@ class StoreServerTest {
     }
 
     /** Whatever is lost, each addition counts once and each wait ends. */
+    @Tag("exhaustive")
     @Test
     void lostConnectionsLoseAndRepeatNothing() throws Exception {
         int clients = 4;

@@ -32,6 +32,7 @@ import jdk.jfr.consumer.RecordedEvent;
 import jdk.jfr.consumer.RecordingFile;
 import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -316,10 +317,20 @@ class LayerScheduleTest {
 
     @Test
     void randomModelsRunAsIfTheyHadAllMemory() throws Exception {
+        randomModels(30);
+    }
+
+    @Tag("exhaustive")
+    @Test
+    void manyMoreRandomModels() throws Exception {
+        randomModels(300);
+    }
+
+    private void randomModels(int rounds) throws Exception {
         long seed = System.nanoTime();
         System.out.println("LayerScheduleTest: seed " + seed);
         Random seeds = new Random(seed);
-        for (int round = 0; round < 150; round++) {
+        for (int round = 0; round < rounds; round++) {
             long own = seeds.nextLong();
             Random random = new Random(own);
             long slots = 1L + random.nextInt(5);

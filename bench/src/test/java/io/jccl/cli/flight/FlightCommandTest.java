@@ -29,6 +29,7 @@ import java.util.Set;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 import jdk.jfr.Recording;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -196,6 +197,7 @@ class FlightCommandTest {
         assertEquals("different", d.get("kind").asText());
     }
 
+    @Tag("exhaustive")
     @Test
     void rankThatLeftIsTheFirstDivergenceInRecordingsAndHistories() throws Exception {
         List<Path> files = processes(3, "skip", 2);
@@ -341,6 +343,7 @@ class FlightCommandTest {
         assertTrue(refused > 20, refused + " of 300 refused");
     }
 
+    @Tag("exhaustive")
     @Test
     void foreignJsonInAFolderIsLeftOutWithAWarning() throws Exception {
         List<Path> files = processes(3, "skip", 2);

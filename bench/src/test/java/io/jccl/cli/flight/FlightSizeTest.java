@@ -16,6 +16,7 @@ import jdk.jfr.Event;
 import jdk.jfr.Name;
 import jdk.jfr.Recording;
 import jdk.jfr.StackTrace;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -45,6 +46,7 @@ class FlightSizeTest {
         boolean enqueued;
     }
 
+    @Tag("exhaustive")
     @Test
     void eightRanksOfAHundredThousandOperations(@TempDir Path folder) throws IOException {
         List<String> arguments = new ArrayList<>(List.of("flight", "--html"));

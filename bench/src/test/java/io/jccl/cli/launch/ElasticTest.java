@@ -146,6 +146,7 @@ class ElasticTest {
      * machines, or its GPU is waited for without an error of NCCL, as within one. The ranks that
      * remain meet again in the launcher's store.
      */
+    @Tag("exhaustive")
     @ParameterizedTest
     @CsvSource("error, 0")
     void threeOfFourGoOnOverNccl(String death, int victim) throws Exception {
@@ -162,6 +163,7 @@ class ElasticTest {
         threeOfFourGoOnOverNccl("spin", 2);
     }
 
+    @Tag("exhaustive")
     @Test
     void tooFewStartAgainFromTheCheckpoint() throws IOException, InterruptedException {
         Thread first = killer(1, o -> !o.with("step 50").isEmpty());

@@ -48,7 +48,6 @@ class NcclCommandTest {
 
     @ParameterizedTest
     @CsvSource({
-        "all_reduce, -d all -o all -w 1",
         "all_reduce, -m 4",
         "all_gather, -d bfloat16",
         "reduce_scatter, -d half -o all",
@@ -92,6 +91,14 @@ class NcclCommandTest {
             assertTrue(
                     row.length < 13 || (row[8].equals(wrong) && !row[12].isEmpty()), r::toString);
         }
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @CsvSource({"all_reduce, -d all -o all -w 1"})
+    void valuesAreRightInPlaceAndOutOfPlaceInMoreCases(String command, String more)
+            throws Exception {
+        valuesAreRightInPlaceAndOutOfPlace(command, more);
     }
 
     @Test
@@ -156,6 +163,7 @@ class NcclCommandTest {
         return dump;
     }
 
+    @Tag("exhaustive")
     @Test
     void aPlanIsPrintedBesideTheMeasurement() throws Exception {
         Path file = output.resolve("planned.json");
@@ -221,6 +229,7 @@ class NcclCommandTest {
         assertTrue(report.toString().contains("nccl"), report::toString);
     }
 
+    @Tag("exhaustive")
     @Test
     void bandwidthOfEveryPairIsMeasured() throws Exception {
         Result r =
@@ -264,6 +273,7 @@ class NcclCommandTest {
         r.has("# Out of bounds values : 0 OK");
     }
 
+    @Tag("exhaustive")
     @Test
     void rankWithoutGpuIsToldSo() throws Exception {
         Map<String, String> one = Map.of("JCCL_FAKE_DEVICES", "1");

@@ -124,6 +124,7 @@ class NcclMatmulTest {
     }
 
     /** Each rank a process: the other one names the rank that failed or died. */
+    @Tag("exhaustive")
     @ParameterizedTest
     @CsvSource("kill, 137, rank 1 is lost")
     void aFailedProcessEndsTheOthers(String action, int status, String message) throws Exception {

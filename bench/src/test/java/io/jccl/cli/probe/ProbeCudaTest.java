@@ -160,6 +160,7 @@ class ProbeCudaTest {
         assertTrue(failed.text().lines().anyMatch(l -> l.matches(" +float64 +16 +[0-9.]+ .*")));
     }
 
+    @Tag("exhaustive")
     @Test
     void withoutCublasTheRestIsMeasured() throws Exception {
         String nowhere = output.resolve("libcublas.so.13").toString();

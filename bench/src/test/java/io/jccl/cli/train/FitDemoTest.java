@@ -20,6 +20,7 @@ import java.util.Objects;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 import javax.xml.parsers.DocumentBuilderFactory;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -47,6 +48,7 @@ class FitDemoTest {
     }
 
     /** The whole experiment once, small, and all that can be said about it. */
+    @Tag("exhaustive")
     @Test
     void everyTechniqueCountsAndTheFilesAreWellFormed() throws Exception {
         Path drive = Files.createDirectory(folder.resolve("drive"));

@@ -224,6 +224,7 @@ class TrainCommandTest {
         assertEquals(5 + 4, curves.getLength(), "losses, and differences from the first");
     }
 
+    @Tag("exhaustive")
     @Test
     void comparesRouters() throws Exception {
         Path json = folder.resolve("a.json");

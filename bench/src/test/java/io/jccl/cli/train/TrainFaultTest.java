@@ -138,6 +138,7 @@ class TrainFaultTest {
     }
 
     /** Whether the others are told, end with an error, and training goes on to the same losses. */
+    @Tag("exhaustive")
     @ParameterizedTest
     @CsvSource({"KILL, --pp 2"})
     void theOthersEndAndTrainingResumesToTheSameLosses(String signal, String techniques)

@@ -43,6 +43,7 @@ class TrainingTest {
      * differs by the order of sums, bfloat16 by its 8 bits of fraction: each of some hundred
      * roundings of 2^-9 moves the loss a little, with either sign.
      */
+    @Tag("exhaustive")
     @ParameterizedTest
     @ValueSource(ints = 2)
     void allSetsLoseAsPlainDataParallelismDoes(int ranks) {

@@ -55,10 +55,17 @@ class ExpertDispatchTest {
     }
 
     @ParameterizedTest
-    @ValueSource(ints = {1, 3})
+    @ValueSource(ints = {1})
     void threads(int ranks) {
         seeded("threads", ranks);
         Communicator.runLocal(ranks, c -> ExpertBodies.layers(c, seed, 6));
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @ValueSource(ints = {3})
+    void threadsInMoreCases(int ranks) {
+        threads(ranks);
     }
 
     @Tag("exhaustive")
@@ -91,6 +98,7 @@ class ExpertDispatchTest {
         processes(ranks);
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
     @CsvSource({"OPEN_MPI, 2"})
     void mpi(MpiLauncher launcher, int ranks) throws IOException {

@@ -93,7 +93,7 @@ class ParallelEnginesTest {
     }
 
     @ParameterizedTest
-    @CsvSource({"OPEN_MPI, 2, block", "MPICH, 2, poll"})
+    @CsvSource({"OPEN_MPI, 2, block"})
     void mpi(MpiLauncher launcher, int ranks, String wait) throws IOException {
         launcher.assume();
         seeded(launcher + " " + wait, ranks);
@@ -118,6 +118,13 @@ class ParallelEnginesTest {
 
     @Tag("exhaustive")
     @ParameterizedTest
+    @CsvSource({"MPICH, 2, poll"})
+    void mpiInMoreCases(MpiLauncher launcher, int ranks, String wait) throws IOException {
+        mpi(launcher, ranks, wait);
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
     @CsvSource({
         "OPEN_MPI, 3, block",
         "OPEN_MPI, 3, poll",
@@ -130,6 +137,7 @@ class ParallelEnginesTest {
     }
 
     /** After an error MPI is not finalized, so the launcher's status does not count. */
+    @Tag("exhaustive")
     @ParameterizedTest
     @EnumSource(names = "OPEN_MPI")
     void mpiUnused(MpiLauncher launcher) throws IOException {
@@ -230,7 +238,7 @@ class ParallelEnginesTest {
 
     /** In the middle of backward, or of a push or pull: of a worker, and of the server. */
     @ParameterizedTest
-    @CsvSource({"train, 1", "serve, 0"})
+    @CsvSource({"serve, 0"})
     void killedRankEndsTraining(String what, int victim) {
         String job = Workers.newJobId();
         try (Workers workers = new Workers(3, job, List.of(), Map.of())) {
@@ -254,6 +262,13 @@ class ParallelEnginesTest {
             }
         }
         assertEquals(List.of(), Workers.sharedFiles(job), "left in shared memory");
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @CsvSource({"train, 1"})
+    void killedRankEndsTrainingInMoreCases(String what, int victim) {
+        killedRankEndsTraining(what, victim);
     }
 
     @Tag("exhaustive")

@@ -12,6 +12,7 @@ import io.jccl.testkit.Messages;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -36,6 +37,7 @@ class ParameterSyncTest {
         Communicator.runLocal(ranks, c -> ParallelBodies.sync(c, seed));
     }
 
+    @Tag("exhaustive")
     @Test
     void oneElementInManyIsFound() {
         Communicator.runLocal(

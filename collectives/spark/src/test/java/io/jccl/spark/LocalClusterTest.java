@@ -27,6 +27,7 @@ import org.apache.spark.api.java.JavaFutureAction;
 import org.apache.spark.api.java.JavaRDD;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -53,6 +54,7 @@ class LocalClusterTest {
         assertEquals(List.of(), Cluster.leftovers());
     }
 
+    @Tag("exhaustive")
     @Test
     void sumsOfRealSizes() {
         List<String> said = cluster.run(RANKS, (context, rows) -> sums(context));
@@ -134,6 +136,7 @@ class LocalClusterTest {
                 other);
     }
 
+    @Tag("exhaustive")
     @Test
     void whenAWorkerIsKilledTheOthersEndAndTheStageIsTriedAgain() {
         cluster.ends(0);
@@ -206,6 +209,7 @@ class LocalClusterTest {
         }
     }
 
+    @Tag("exhaustive")
     @Test
     void whoWaitsForATaskThatDoesNotJoinGivesUp() {
         SparkException e =
@@ -259,6 +263,7 @@ class LocalClusterTest {
                 e::getMessage);
     }
 
+    @Tag("exhaustive")
     @Test
     void aTaskJoinsAsOftenAsItLikes() {
         List<String> said =

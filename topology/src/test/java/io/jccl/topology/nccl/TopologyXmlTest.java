@@ -726,7 +726,7 @@ class TopologyXmlTest {
 
     @Test
     void mutatedFilesGiveATopologyOrAFormatError() {
-        mutatedFiles(20_000);
+        mutatedFiles(4_000);
     }
 
     @Test

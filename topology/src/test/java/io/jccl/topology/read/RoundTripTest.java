@@ -10,6 +10,7 @@ import io.jccl.topology.Topology;
 import io.jccl.topology.TopologyFormatException;
 import io.jccl.topology.Warning;
 import java.util.Random;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
@@ -18,11 +19,27 @@ import org.junit.jupiter.params.provider.EnumSource;
 class RoundTripTest {
     private static final long SEED = Long.getLong("jccl.seed", 20_240_917);
     private static final int RUNS = 1500;
+    private static final int FEW = 300;
 
     @ParameterizedTest
     @EnumSource
     void whatIsPrintedIsRead(DumpPrinter.Style style) {
-        for (int run = 0; run < RUNS; run++) {
+        printedIsRead(style, FEW);
+    }
+
+    @Tag("exhaustive")
+    @Test
+    void manyMoreDumps() {
+        for (DumpPrinter.Style style : DumpPrinter.Style.values()) {
+            printedIsRead(style, RUNS);
+        }
+        fused(RUNS);
+        broken(RUNS);
+        differingHalves(RUNS);
+    }
+
+    private static void printedIsRead(DumpPrinter.Style style, int runs) {
+        for (int run = 0; run < runs; run++) {
             DumpPrinter p = new DumpPrinter(new Random(SEED + run), 10, 8);
             String text = p.print(style, DumpPrinter.Wrap.NONE);
             same(p, text, ReadOptions.DEFAULT, SEED + run);
@@ -31,22 +48,30 @@ class RoundTripTest {
 
     @Test
     void fusedCellsAreToldApart() {
+        fused(FEW);
+    }
+
+    private static void fused(int runs) {
         // Two lists of numbers that fuse in all rows cannot be told apart.
-        assertTrue(refused(DumpPrinter.Wrap.FUSED) <= 0.1);
+        assertTrue(refused(DumpPrinter.Wrap.FUSED, runs) <= 0.1);
     }
 
     @Test
     void brokenLinesAreJoined() {
-        assertTrue(refused(DumpPrinter.Wrap.BROKEN) <= 0.03);
+        broken(FEW);
+    }
+
+    private static void broken(int runs) {
+        assertTrue(refused(DumpPrinter.Wrap.BROKEN, runs) <= 0.03);
     }
 
     private static final String LEFT_OUT = "affinities are left out";
 
     /** The share of dumps that were refused; all others are read as they were printed. */
-    private static double refused(DumpPrinter.Wrap wrap) {
+    private static double refused(DumpPrinter.Wrap wrap, int runs) {
         int refused = 0;
         String last = "";
-        for (int run = 0; run < RUNS; run++) {
+        for (int run = 0; run < runs; run++) {
             DumpPrinter p = new DumpPrinter(new Random(SEED + run), 10, 8);
             String text = p.print(DumpPrinter.Style.TABS, wrap);
             try {
@@ -62,13 +87,17 @@ class RoundTripTest {
             }
             same(p, text, ReadOptions.DEFAULT, SEED + run);
         }
-        System.out.println("Refused " + refused + " of " + RUNS + "; the last: " + last);
-        return (double) refused / RUNS;
+        System.out.println("Refused " + refused + " of " + runs + "; the last: " + last);
+        return (double) refused / runs;
     }
 
     @Test
     void halvesThatDifferAreReported() {
-        for (int run = 0; run < RUNS; run++) {
+        differingHalves(FEW);
+    }
+
+    private static void differingHalves(int runs) {
+        for (int run = 0; run < runs; run++) {
             Random random = new Random(SEED + run);
             DumpPrinter p = new DumpPrinter(random, 8, 4);
             int n = p.names.length;
