@@ -187,36 +187,34 @@ final class VectorRows extends RowKernel {
         return Math.max(most.reduceLanes(VectorOperators.MAX), rest.max(x, at + whole, n - whole));
     }
 
-    private static FloatVector exp(FloatVector x) {
-        VectorMask<Float> low = x.compare(VectorOperators.LT, EXP_LEAST);
-        VectorMask<Float> high = x.compare(VectorOperators.GT, EXP_MOST);
-        FloatVector t = x.blend(EXP_LEAST, low).blend(EXP_MOST, high);
-        FloatVector shifted = t.fma(LOG2_E, TO_INTEGER);
-        FloatVector k = shifted.sub(TO_INTEGER);
-        FloatVector r =
-                k.fma(
-                        FloatVector.broadcast(F, -LN2_LOW),
-                        k.fma(FloatVector.broadcast(F, -LN2_HIGH), t));
-        FloatVector p = r.fma(C7, C6);
-        p = p.fma(r, FloatVector.broadcast(F, C5));
-        p = p.fma(r, FloatVector.broadcast(F, C4));
-        p = p.fma(r, FloatVector.broadcast(F, C3));
-        p = p.fma(r, FloatVector.broadcast(F, C2));
-        p = p.fma(r, FloatVector.broadcast(F, 1));
-        p = p.fma(r, FloatVector.broadcast(F, 1));
-        FloatVector power =
-                shifted.reinterpretAsInts()
-                        .lanewise(VectorOperators.LSHL, FRACTION_BITS)
-                        .add(ONE)
-                        .reinterpretAsFloats();
-        return p.mul(power).blend(0, low).blend(Float.POSITIVE_INFINITY, high);
-    }
-
+    // Written out: a method that returns a vector is not always inlined, and then allocates it.
     @Override
     void exp(float[] x, int at, int n, float minus) {
         int whole = F.loopBound(n);
         for (int i = 0; i < whole; i += LANES) {
-            exp(FloatVector.fromArray(F, x, at + i).sub(minus)).intoArray(x, at + i);
+            FloatVector v = FloatVector.fromArray(F, x, at + i).sub(minus);
+            VectorMask<Float> low = v.compare(VectorOperators.LT, EXP_LEAST);
+            VectorMask<Float> high = v.compare(VectorOperators.GT, EXP_MOST);
+            FloatVector t = v.blend(EXP_LEAST, low).blend(EXP_MOST, high);
+            FloatVector shifted = t.fma(LOG2_E, TO_INTEGER);
+            FloatVector k = shifted.sub(TO_INTEGER);
+            FloatVector r =
+                    k.fma(
+                            FloatVector.broadcast(F, -LN2_LOW),
+                            k.fma(FloatVector.broadcast(F, -LN2_HIGH), t));
+            FloatVector p = r.fma(C7, C6);
+            p = p.fma(r, FloatVector.broadcast(F, C5));
+            p = p.fma(r, FloatVector.broadcast(F, C4));
+            p = p.fma(r, FloatVector.broadcast(F, C3));
+            p = p.fma(r, FloatVector.broadcast(F, C2));
+            p = p.fma(r, FloatVector.broadcast(F, 1));
+            p = p.fma(r, FloatVector.broadcast(F, 1));
+            FloatVector power =
+                    shifted.reinterpretAsInts()
+                            .lanewise(VectorOperators.LSHL, FRACTION_BITS)
+                            .add(ONE)
+                            .reinterpretAsFloats();
+            p.mul(power).blend(0, low).blend(Float.POSITIVE_INFINITY, high).intoArray(x, at + i);
         }
         rest.exp(x, at + whole, n - whole, minus);
     }
