@@ -12,6 +12,8 @@ final class Block {
 
     private final Workspace work;
     private final Operations operations;
+    private final RowNorm norm1;
+    private final RowNorm norm2;
     private final Product[] qkv;
     private final Product[] out;
     private final FeedForward inner;
@@ -24,6 +26,8 @@ final class Block {
      * @param x the block's input, one per slot; kept
      * @param y its output, one per slot
      * @param kept other kept tensors, one per slot
+     * @param norm1 before attention
+     * @param norm2 before the feed-forward part
      * @param qkv first product, one per slot
      * @param out product after attention, one per slot
      * @param inner the feed-forward part
@@ -33,11 +37,15 @@ final class Block {
             Buffer[] x,
             Buffer[] y,
             Workspace.Kept[] kept,
+            RowNorm norm1,
+            RowNorm norm2,
             Product[] qkv,
             Product[] out,
             FeedForward inner) {
         this.work = work;
         this.operations = work.operations;
+        this.norm1 = norm1;
+        this.norm2 = norm2;
         this.qkv = qkv;
         this.out = out;
         this.inner = inner;
@@ -64,12 +72,20 @@ final class Block {
     private void attend(int slot) {
         Slot s = slots[slot];
         Workspace.Kept k = s.kept;
-        operations.norm(s.x, work.hidden, k.normed, k.ofNorm);
+        norm1.forward(s.x, k.normed, k.ofNorm);
         qkv[slot].forward();
+        rotate(k.qkv, false);
         work.attention.forward(k.qkv, k.attended, k.logSums);
         out[slot].forward();
         operations.add(s.x, work.branch, k.middle);
-        operations.norm(k.middle, work.hidden, k.middleNormed, k.ofMiddleNorm);
+        norm2.forward(k.middle, k.middleNormed, k.ofMiddleNorm);
+    }
+
+    /** Turns queries and keys by their positions, or their gradients back. */
+    private void rotate(Buffer qkv, boolean back) {
+        if (work.rotary != null) {
+            operations.layers().rotate(work.rotary, qkv, work.angles, back, work.stream);
+        }
     }
 
     /** From the gradient of the output to that of the input, both in {@link Workspace#gradient}. */
@@ -77,12 +93,12 @@ final class Block {
         Slot s = slots[slot];
         Workspace.Kept k = s.kept;
         inner.backward(slot);
-        operations.normBackward(
-                k.middle, work.hidden, k.ofMiddleNorm, work.normedGradient, work.gradient);
+        norm2.backward(k.middle, k.ofMiddleNorm, work.normedGradient, work.gradient);
         out[slot].backward();
         work.attention.backward(
                 k.qkv, k.attended, k.logSums, work.attendedGradient, work.qkvGradient);
+        rotate(work.qkvGradient, true);
         qkv[slot].backward();
-        operations.normBackward(s.x, work.hidden, k.ofNorm, work.normedGradient, work.gradient);
+        norm1.backward(s.x, k.ofNorm, work.normedGradient, work.gradient);
     }
 }

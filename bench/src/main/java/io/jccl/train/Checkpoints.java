@@ -42,6 +42,7 @@ final class Checkpoints {
     private static final String MARKED = "marked";
 
     private static final String STEP = "step-";
+    private static final String MODEL = "model";
 
     /** Names of folders and files in a step's folder, which are removed with it. */
     private static final Pattern PART = Pattern.compile("pp\\d+(-ep\\d+)?-tp\\d+(-experts)?");
@@ -62,6 +63,7 @@ final class Checkpoints {
         GptShape shape = s.shape();
         Techniques t = s.techniques();
         description = new ObjectMapper().createObjectNode();
+        description.put(MODEL, shape.architecture().text());
         description.put("layers", shape.layers());
         description.put("hidden", shape.hidden());
         description.put("heads", shape.heads());
@@ -420,7 +422,8 @@ final class Checkpoints {
     private void check(Path file, JsonNode run) throws IOException {
         for (String name : (Iterable<String>) description::fieldNames) {
             String here = description.get(name).asText();
-            String there = run.path(name).asText();
+            // Earlier versions had one kind of model, and did not say it.
+            String there = run.path(name).asText(name.equals(MODEL) ? "jccl" : "");
             if (!here.equals(there)) {
                 throw new IOException(
                         file

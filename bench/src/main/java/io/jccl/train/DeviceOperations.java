@@ -12,6 +12,7 @@ import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import java.util.ArrayList;
 import java.util.List;
+import org.jspecify.annotations.Nullable;
 
 /** Kernels of a GPU; nothing waits for them but {@link #takeLoss}. */
 final class DeviceOperations implements Operations {
@@ -45,8 +46,9 @@ final class DeviceOperations implements Operations {
     }
 
     @Override
-    public Attention attention(int sequences, int context, int heads, int size, Owned owner) {
-        AttentionShape shape = new AttentionShape(sequences, context, heads, heads, size);
+    public Attention attention(
+            int sequences, int context, int heads, int keyHeads, int size, Owned owner) {
+        AttentionShape shape = new AttentionShape(sequences, context, heads, keyHeads, size);
         Buffer scratch = owner.floats(device, shape.rows() * heads);
         return new Attention() {
             @Override
@@ -65,6 +67,11 @@ final class DeviceOperations implements Operations {
                         shape, qkv, out, logSums, outputGradient, scratch, gradient, stream);
             }
         };
+    }
+
+    @Override
+    public Layers layers() {
+        return layers;
     }
 
     @Override
@@ -110,14 +117,16 @@ final class DeviceOperations implements Operations {
     public void lookUp(
             Buffer first,
             Buffer firstIndex,
-            Buffer second,
-            Buffer secondIndex,
+            @Nullable Buffer second,
+            @Nullable Buffer secondIndex,
             int width,
             Buffer sum,
             Buffer scratch) {
         compute.gatherRows(first, width, firstIndex, sum, stream);
-        compute.gatherRows(second, width, secondIndex, scratch, stream);
-        compute.add(sum, scratch, sum, stream);
+        if (second != null && secondIndex != null) {
+            compute.gatherRows(second, width, secondIndex, scratch, stream);
+            compute.add(sum, scratch, sum, stream);
+        }
     }
 
     @Override

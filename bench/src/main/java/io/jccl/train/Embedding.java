@@ -4,27 +4,24 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import java.lang.foreign.MemorySegment;
+import org.jspecify.annotations.Nullable;
 
-/** The first layer: the sum of a token and a position embedding. */
+/** The first layer: a token embedding, to which most models add a position embedding. */
 final class Embedding {
     private final Workspace work;
-    private final Buffer token;
-    private final Buffer position;
-    private final Buffer tokenGradient;
-    private final Buffer positionGradient;
+    private final Parameter token;
+    private final @Nullable Parameter position;
 
     /** The position of each row in its sequence. */
     private final Buffer positions;
 
-    Embedding(ParameterStore store, GptShape shape, Workspace work, Device device, Owned owned) {
+    Embedding(ParameterStore store, Part part, Workspace work, Device device, Owned owned) {
         this.work = work;
-        token = store.weight(0, 0);
-        position = store.weight(0, 1);
-        tokenGradient = store.gradient(0, 0);
-        positionGradient = store.gradient(0, 1);
+        token = store.get(part, 0, "token");
+        position = store.find(part, 0, "position");
         int[] of = new int[work.rows];
         for (int r = 0; r < of.length; r++) {
-            of[r] = r % shape.context();
+            of[r] = r % part.shape().context();
         }
         positions = owned.add(device.allocate(DataType.INT32, of.length));
         positions.copyFrom(MemorySegment.ofArray(of));
@@ -34,10 +31,10 @@ final class Embedding {
     void forward(Buffer tokens, int firstRow, Buffer x) {
         int rows = work.shareRows;
         work.operations.lookUp(
-                token,
+                token.values(),
                 tokens.slice(firstRow, rows),
-                position,
-                positions.slice(firstRow, rows),
+                position == null ? null : position.values(),
+                position == null ? null : positions.slice(firstRow, rows),
                 work.hidden,
                 x,
                 work.branch);
@@ -45,7 +42,9 @@ final class Embedding {
 
     /** The gradients of all rows of a micro-batch. */
     void backward(Buffer tokens, Buffer gradient) {
-        work.operations.scatterAdd(gradient, work.hidden, tokens, tokenGradient);
-        work.operations.scatterAdd(gradient, work.hidden, positions, positionGradient);
+        work.operations.scatterAdd(gradient, work.hidden, tokens, token.gradient());
+        if (position != null) {
+            work.operations.scatterAdd(gradient, work.hidden, positions, position.gradient());
+        }
     }
 }

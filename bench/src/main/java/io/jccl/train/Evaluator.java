@@ -6,6 +6,9 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
 import java.util.SplittableRandom;
 
 /**
@@ -97,6 +100,23 @@ final class Evaluator {
     }
 
     /**
+     * The logits of a text. All ranks call it.
+     *
+     * @param tokens at most as many as a sequence has
+     * @return for each token those of the next one, on the rank that draws; empty on others
+     */
+    List<float[]> predict(int... tokens) {
+        batches.prompt(tokens, tokens.length);
+        logits(0);
+        List<float[]> all = new ArrayList<>();
+        for (int i = 0; draws && i < tokens.length; i++) {
+            all.add(new float[settings.shape().vocabulary()]);
+            stage.readLogits(i, all.get(i));
+        }
+        return all;
+    }
+
+    /**
      * Writes tokens, each drawn by the probabilities that the model gives it after those before it;
      * the first follows {@link Vocabulary#start}. All ranks call it.
      *
@@ -106,6 +126,7 @@ final class Evaluator {
     String sample(int count) {
         int context = settings.shape().context();
         float[] logits = new float[settings.shape().vocabulary()];
+        int known = corpus.vocabulary().size();
         SplittableRandom random = new SplittableRandom(settings.seed());
         int[] window = new int[context];
         window[0] = corpus.vocabulary().start();
@@ -117,7 +138,8 @@ final class Evaluator {
             int token = 0;
             if (draws) {
                 stage.readLogits(filled - 1, logits);
-                token = draw(logits, random.nextDouble());
+                // A loaded model may have tokens that the text does not.
+                token = draw(Arrays.copyOf(logits, known), random.nextDouble());
             }
             sum.set(0, token);
             world.allReduce(sum, ReduceOp.SUM, stream);

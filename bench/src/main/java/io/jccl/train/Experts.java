@@ -154,8 +154,6 @@ final class Experts implements FeedForward {
         // Each tensor rank contributes a part.
         balance = BALANCE * store.lossFactor() / room.tensor.size();
         int layer = part.layer(block);
-        List<Weight> beside = part.layers().get(layer).weights();
-        int router = beside.size() - 1;
         Device device = comm.device();
         slots = new Slot[tokens.length];
         for (int s = 0; s < slots.length; s++) {
@@ -178,9 +176,8 @@ final class Experts implements FeedForward {
                             logits,
                             raised,
                             products.of(
-                                    beside.get(router),
-                                    store.weight(layer, router),
-                                    store.gradient(layer, router),
+                                    store.get(part, layer, "router"),
+                                    null,
                                     room.shared ? room.tokens : tokens[s],
                                     logits,
                                     room.logitsGradient,
@@ -193,6 +190,11 @@ final class Experts implements FeedForward {
         }
     }
 
+    private Parameter parameter(int weight) {
+        return new Parameter(
+                weights.get(weight), store.weight(block, weight), store.gradient(block, weight));
+    }
+
     /** Adds the products of an expert's rows. */
     private void add(Slot s, int expert, long rows) {
         ExpertDispatch dispatch = s.dispatch;
@@ -200,9 +202,7 @@ final class Experts implements FeedForward {
         int wide = GptShape.WIDTH * work.attended;
         s.up.add(
                 products.local(
-                        weights.get(2 * expert),
-                        store.weight(block, 2 * expert),
-                        store.gradient(block, 2 * expert),
+                        parameter(2 * expert),
                         rows(dispatch.inputs(), at, rows, work.hidden),
                         rows(s.raised, at, rows, wide),
                         rows(room.gradient, at, rows, wide),
@@ -210,9 +210,7 @@ final class Experts implements FeedForward {
                         rows));
         s.down.add(
                 products.local(
-                        weights.get(2 * expert + 1),
-                        store.weight(block, 2 * expert + 1),
-                        store.gradient(block, 2 * expert + 1),
+                        parameter(2 * expert + 1),
                         rows(room.squared, at, rows, wide),
                         rows(dispatch.outputs(), at, rows, work.hidden),
                         rows(dispatch.outputGradients(), at, rows, work.hidden),

@@ -185,11 +185,11 @@ public final class Functions {
     }
 
     /**
-     * Sums of a row of each of two tables.
+     * Rows of a table, or sums of a row of each of two tables.
      *
      * @param a rows of the width
      * @param aIndex int32, for each sum the row of the first table
-     * @param b rows of the width
+     * @param b rows of the width; empty for one table
      * @param bIndex int32, for each sum the row of the second table
      * @param sums destination
      * @param begin the first sum
@@ -209,6 +209,10 @@ public final class Functions {
         long bytes = (long) width * Float.BYTES;
         for (long r = begin; r < end; r++) {
             long i = aIndex.getAtIndex(JAVA_INT, r) * bytes;
+            if (b.byteSize() == 0) {
+                MemorySegment.copy(a, i, sums, r * bytes, bytes);
+                continue;
+            }
             long j = bIndex.getAtIndex(JAVA_INT, r) * bytes;
             add.combine(a, i, b, j, sums, r * bytes, width);
         }

@@ -132,6 +132,7 @@ public final class GptTrainer implements AutoCloseable {
                             operations,
                             new Products(
                                     matmul,
+                                    operations.layers(),
                                     stream,
                                     mesh.group(TENSOR),
                                     rows,

@@ -1,10 +1,13 @@
 package io.jccl.train;
 
+import io.jccl.compute.Compute;
+import io.jccl.compute.Layers;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.kernel.AttentionLoops;
 import io.jccl.kernel.Chunks;
 import java.lang.foreign.MemorySegment;
+import org.jspecify.annotations.Nullable;
 
 /**
  * {@link Functions} and {@link AttentionLoops} on threads that share rows, elements, columns of a
@@ -21,6 +24,10 @@ final class HostOperations implements Operations {
     private final Chunks team;
     private final Work work = new Work();
     private double[] losses = {};
+
+    /** For what only some architectures have. */
+    private @Nullable Compute compute;
+
     private double loss;
 
     HostOperations(int threads) {
@@ -85,10 +92,11 @@ final class HostOperations implements Operations {
     }
 
     @Override
-    public Attention attention(int sequences, int context, int heads, int size, Owned owned) {
+    public Attention attention(
+            int sequences, int context, int heads, int keyHeads, int size, Owned owned) {
         AttentionLoops[] loops = new AttentionLoops[team.threads()];
         for (int i = 0; i < loops.length; i++) {
-            loops[i] = new AttentionLoops(context, heads, heads, size, DataType.FLOAT32);
+            loops[i] = new AttentionLoops(context, heads, keyHeads, size, DataType.FLOAT32);
         }
         return new HeadWork(loops, loops[0].units(sequences));
     }
@@ -140,6 +148,16 @@ final class HostOperations implements Operations {
         }
     }
 
+    @Override
+    public Layers layers() {
+        Compute own = compute;
+        if (own == null) {
+            own = Compute.host(team.threads());
+            compute = own;
+        }
+        return own.layers();
+    }
+
     /** Root mean squares are computed again. */
     @Override
     public int kept() {
@@ -178,13 +196,13 @@ final class HostOperations implements Operations {
     public void lookUp(
             Buffer first,
             Buffer firstIndex,
-            Buffer second,
-            Buffer secondIndex,
+            @Nullable Buffer second,
+            @Nullable Buffer secondIndex,
             int width,
             Buffer sum,
             Buffer scratch) {
-        work.memory[2] = second.asSegment();
-        work.memory[3] = secondIndex.asSegment();
+        work.memory[2] = second == null ? MemorySegment.NULL : second.asSegment();
+        work.memory[3] = secondIndex == null ? MemorySegment.NULL : secondIndex.asSegment();
         work.memory[4] = sum.asSegment();
         rows(Kind.LOOK_UP, firstIndex.count(), width, first, firstIndex);
     }
@@ -246,5 +264,8 @@ final class HostOperations implements Operations {
     @Override
     public void close() {
         team.close();
+        if (compute != null) {
+            compute.close();
+        }
     }
 }

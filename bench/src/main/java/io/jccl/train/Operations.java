@@ -1,7 +1,9 @@
 package io.jccl.train;
 
+import io.jccl.compute.Layers;
 import io.jccl.device.Buffer;
 import io.jccl.device.Device;
+import org.jspecify.annotations.Nullable;
 
 /**
  * What a model computes besides products, on the memory of one device, in the order of its default
@@ -36,7 +38,11 @@ interface Operations extends AutoCloseable {
     }
 
     /** Attention of a micro-batch; scratch memory goes to the owner. */
-    Attention attention(int sequences, int context, int heads, int size, Owned owned);
+    Attention attention(
+            int sequences, int context, int heads, int keyHeads, int size, Owned owned);
+
+    /** The layers of the device, for what only some architectures have. */
+    Layers layers();
 
     /** Elements that {@link #norm} keeps of each row. */
     int kept();
@@ -61,12 +67,12 @@ interface Operations extends AutoCloseable {
     void reluSquaredBackward(Buffer x, Buffer gradient);
 
     /**
-     * Sums of a row of each of two tables.
+     * Rows of a table, or sums of a row of each of two tables.
      *
      * @param first rows
      * @param firstIndex int32, for each sum the row of the first table
-     * @param second rows
-     * @param secondIndex int32, for each sum the row of the second table
+     * @param second rows; null for one table
+     * @param secondIndex int32, for each sum the row of the second table; null for one table
      * @param width elements of a row
      * @param sum the sums
      * @param scratch as many elements, overwritten
@@ -74,8 +80,8 @@ interface Operations extends AutoCloseable {
     void lookUp(
             Buffer first,
             Buffer firstIndex,
-            Buffer second,
-            Buffer secondIndex,
+            @Nullable Buffer second,
+            @Nullable Buffer secondIndex,
             int width,
             Buffer sum,
             Buffer scratch);

@@ -4,6 +4,8 @@ import io.jccl.device.Buffer;
 import io.jccl.error.JcclException;
 import java.io.IOException;
 import java.nio.file.Path;
+import java.util.Objects;
+import org.jspecify.annotations.Nullable;
 
 /**
  * Stores one rank's parameters and gradients and reduces gradients over ranks. The model computes
@@ -22,6 +24,22 @@ interface ParameterStore extends AutoCloseable {
      * layer.
      */
     Buffer gradient(int layer, int weight);
+
+    /** A weight of a part's layer by name; null if the model has none of that name. */
+    default @Nullable Parameter find(Part part, int layer, String name) {
+        int w = part.weight(layer, name);
+        return w < 0
+                ? null
+                : new Parameter(
+                        part.layers().get(layer).weights().get(w),
+                        weight(layer, w),
+                        gradient(layer, w));
+    }
+
+    /** A weight that every model has. */
+    default Parameter get(Part part, int layer, String name) {
+        return Objects.requireNonNull(find(part, layer, name), name);
+    }
 
     /** Factor of a micro-step's mean loss before the backward pass. */
     double lossFactor();

@@ -45,6 +45,17 @@ record Part(
         return firstBlock + blocks == shape.layers();
     }
 
+    /** Index of a weight in a layer; -1 if the model has none of that name. */
+    int weight(int layer, String name) {
+        List<Weight> all = layers().get(layer).weights();
+        for (int i = 0; i < all.size(); i++) {
+            if (all.get(i).name().equals(name)) {
+                return i;
+            }
+        }
+        return -1;
+    }
+
     /** Index of a block of this part in {@link #layers}. */
     int layer(int block) {
         return block + (first() ? 1 : 0);
@@ -96,7 +107,7 @@ record Part(
         for (long i = 0; i < count; i++) {
             long bits = Corpus.mix(stream + w.index(i, tensorRank, tensorRanks));
             double unit = (bits >>> 11) * 0x1p-53;
-            values.setAtIndex(JAVA_FLOAT, i, (float) ((2 * unit - 1) * w.bound()));
+            values.setAtIndex(JAVA_FLOAT, i, (float) (w.center() + (2 * unit - 1) * w.bound()));
         }
     }
 }

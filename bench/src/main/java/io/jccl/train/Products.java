@@ -1,6 +1,7 @@
 package io.jccl.train;
 
 import io.jccl.Communicator;
+import io.jccl.compute.Layers;
 import io.jccl.device.Buffer;
 import io.jccl.device.Stream;
 import io.jccl.gemm.Matmul;
@@ -12,10 +13,12 @@ import io.jccl.train.GptShape.Split;
 import io.jccl.train.GptShape.Weight;
 import java.util.HashMap;
 import java.util.Map;
+import org.jspecify.annotations.Nullable;
 
 /** Creates {@link Product}s of a micro-batch's rows, local or tensor-parallel. */
 final class Products {
     private final Matmul matmul;
+    private final Layers layers;
     private final Stream stream;
     private final Communicator tensor;
     private final long rows;
@@ -31,6 +34,7 @@ final class Products {
      * Creates a factory.
      *
      * @param matmul computes the products
+     * @param layers adds biases
      * @param stream stream to compute on
      * @param tensor ranks that share matrices
      * @param rows of a micro-batch
@@ -39,12 +43,14 @@ final class Products {
      */
     Products(
             Matmul matmul,
+            Layers layers,
             Stream stream,
             Communicator tensor,
             long rows,
             boolean shared,
             Owned owned) {
         this.matmul = matmul;
+        this.layers = layers;
         this.stream = stream;
         this.tensor = tensor;
         this.rows = rows;
@@ -55,18 +61,21 @@ final class Products {
     /**
      * A product with a weight matrix, split as the weight specifies; one that is not split is
      * computed locally.
+     *
+     * @param bias added to the rows of the product; null for none
      */
     Product of(
-            Weight weight,
-            Buffer w,
-            Buffer wGradient,
+            Parameter w,
+            @Nullable Parameter bias,
             Buffer x,
             Buffer y,
             Buffer yGradient,
             Buffer xGradient) {
+        Weight weight = w.weight();
         int parts = tensor.size();
         if (parts == 1 || weight.split() == Split.NONE) {
-            return local(weight, w, wGradient, x, y, yGradient, xGradient, rows);
+            Product alone = local(w, x, y, yGradient, xGradient, rows);
+            return bias == null ? alone : biased(alone, bias, y, yGradient);
         }
         boolean in = weight.split() == Split.ROWS;
         int inputs = inputs(weight);
@@ -75,10 +84,10 @@ final class Products {
         long yRows = shared && in ? rows / parts : rows;
         LinearWeights weights =
                 new LinearWeights(
-                        Matrix.of(w, inputs, outputs),
-                        null,
-                        Matrix.of(wGradient, inputs, outputs),
-                        null);
+                        Matrix.of(w.values(), inputs, outputs),
+                        bias == null ? null : bias.values(),
+                        Matrix.of(w.gradient(), inputs, outputs),
+                        bias == null ? null : bias.gradient());
         Matrix a = Matrix.of(x, xRows, inputs);
         Matrix da = Matrix.of(xGradient, xRows, inputs);
         Matrix c = Matrix.of(y, yRows, outputs);
@@ -89,6 +98,45 @@ final class Products {
         }
         ColumnLinear.Pass pass = columns(weight).pass(weights, a, c, dc, da);
         return product(() -> pass.forward(stream), () -> pass.backward(true, stream));
+    }
+
+    private Product biased(Product product, Parameter bias, Buffer y, Buffer yGradient) {
+        return product(
+                () -> {
+                    product.forward();
+                    layers.addBias(y, bias.values(), stream);
+                },
+                () -> {
+                    layers.columnSums(yGradient, bias.gradient(), stream);
+                    product.backward();
+                });
+    }
+
+    /**
+     * A product with the rows of a table, {@code y = x t'}.
+     *
+     * @param product whose {@link Product#backward} computes the gradient of x alone
+     * @param gradient adds to the gradient of the table, after that
+     */
+    record ByTable(Product product, Runnable gradient) {}
+
+    /** A local product with the rows of a table, such as the logits of a tied model. */
+    ByTable byTable(Parameter table, Buffer x, Buffer y, Buffer yGradient, Buffer xGradient) {
+        int inputs = table.weight().columns();
+        int outputs = table.weight().rows();
+        Matrix a = Matrix.of(x, rows, inputs);
+        Matrix b = Matrix.of(table.values(), outputs, inputs);
+        Matrix across = b.transposed();
+        Matrix c = Matrix.of(y, rows, outputs);
+        Matrix dc = Matrix.of(yGradient, rows, outputs);
+        Matrix da = Matrix.of(xGradient, rows, inputs);
+        Matrix db = Matrix.of(table.gradient(), outputs, inputs);
+        Matrix turned = dc.transposed();
+        return new ByTable(
+                product(
+                        () -> matmul.multiply(a, across, c, 0, stream),
+                        () -> matmul.multiply(dc, b, da, 0, stream)),
+                () -> matmul.multiply(turned, a, db, 1, stream));
     }
 
     private ColumnLinear columns(Weight w) {
@@ -133,22 +181,15 @@ final class Products {
 
     /** A local product with this rank's share of a weight matrix, for any number of rows. */
     Product local(
-            Weight weight,
-            Buffer w,
-            Buffer wGradient,
-            Buffer x,
-            Buffer y,
-            Buffer yGradient,
-            Buffer xGradient,
-            long count) {
-        int inputs = inputs(weight);
-        int outputs = outputs(weight);
+            Parameter w, Buffer x, Buffer y, Buffer yGradient, Buffer xGradient, long count) {
+        int inputs = inputs(w.weight());
+        int outputs = outputs(w.weight());
         Matrix a = Matrix.of(x, count, inputs);
-        Matrix b = Matrix.of(w, inputs, outputs);
+        Matrix b = Matrix.of(w.values(), inputs, outputs);
         Matrix c = Matrix.of(y, count, outputs);
         Matrix dc = Matrix.of(yGradient, count, outputs);
         Matrix da = Matrix.of(xGradient, count, inputs);
-        Matrix db = Matrix.of(wGradient, inputs, outputs);
+        Matrix db = Matrix.of(w.gradient(), inputs, outputs);
         Matrix across = a.transposed();
         Matrix back = b.transposed();
         return product(

@@ -5,7 +5,6 @@ import io.jccl.device.Buffer;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.parallel.PipelineStage;
-import io.jccl.train.GptShape.Weight;
 import java.util.ArrayList;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
@@ -55,10 +54,23 @@ final class Stage implements PipelineStage {
 
     private final Buffer ofNormShare;
     private final Buffer logits;
-    private final @Nullable Product head;
-
-    private final int headLayer;
+    private final @Nullable Head head;
     private final int shareFrom;
+
+    /**
+     * The final norm and the product that gives the logits.
+     *
+     * @param normLayer layer of the norm
+     * @param matrixLayer that of the matrix: the same, or the first if it is the token embedding
+     * @param gradient what remains to be added to the gradient of the token embedding; null if the
+     *     matrix is another
+     */
+    private record Head(
+            RowNorm norm,
+            int normLayer,
+            Product product,
+            int matrixLayer,
+            @Nullable Runnable gradient) {}
 
     /**
      * Settings of a stage.
@@ -123,7 +135,7 @@ final class Stage implements PipelineStage {
             }
             blocks[b] = block(b, kept, products);
         }
-        embedding = part.first() ? new Embedding(store, shape, work, device, owned) : null;
+        embedding = part.first() ? new Embedding(store, part, work, device, owned) : null;
         boolean last = part.last();
         boolean ends = last || part.first();
         long all = ends ? (long) work.rows * work.hidden : 0;
@@ -133,77 +145,53 @@ final class Stage implements PipelineStage {
         long from = (long) shareFrom * work.hidden;
         rowsShare = rows.slice(options.shared() ? from : 0, options.shared() && ends ? share : 0);
         normedGradientShare = normedGradient.slice(last ? from : 0, last ? share : 0);
-        int kept = last ? operations.kept() : 0;
+        int kept = last ? work.kept : 0;
         ofNorm = owned.floats(device, (long) work.rows * kept);
         ofNormShare = ofNorm.slice((long) shareFrom * kept, (long) work.shareRows * kept);
         logits = owned.floats(device, last ? (long) work.rows * shape.vocabulary() : 0);
-        headLayer = part.layers().size() - 1;
         head = last ? head(products) : null;
     }
 
-    private Product head(Products products) {
-        return products.of(
-                part.layers().getLast().weights().getFirst(),
-                store.weight(headLayer, 0),
-                store.gradient(headLayer, 0),
-                normed,
-                logits,
-                logits,
-                normedGradient);
+    private Head head(Products products) {
+        int layer = part.layers().size() - 1;
+        RowNorm norm = norm(layer, "norm");
+        if (part.shape().architecture().tied()) {
+            Parameter table = store.get(part, 0, "token");
+            Products.ByTable tied = products.byTable(table, normed, logits, logits, normedGradient);
+            return new Head(norm, layer, tied.product(), 0, tied.gradient());
+        }
+        Product product = product(products, layer, "logits", normed, logits, logits, normedGradient);
+        return new Head(norm, layer, product, layer, null);
+    }
+
+    private RowNorm norm(int layer, String name) {
+        return new RowNorm(
+                work,
+                store.find(part, layer, name),
+                store.find(part, layer, name + ".bias"),
+                tensor);
     }
 
     private Block block(int block, Workspace.Kept[] kept, Products products) {
         int layer = part.layer(block);
-        List<Weight> weights = part.layers().get(layer).weights();
         Product[] qkv = new Product[slotCount];
         Product[] out = new Product[slotCount];
         Product[] up = new Product[slotCount];
         Product[] down = new Product[slotCount];
         Buffer[] raised = new Buffer[slotCount];
+        Buffer gradient = work.gradient;
+        Buffer normed = work.normedGradient;
         for (int s = 0; s < slotCount; s++) {
             Workspace.Kept k = kept[s];
-            qkv[s] =
-                    product(
-                            products,
-                            layer,
-                            weights,
-                            0,
-                            k.normed,
-                            k.qkv,
-                            work.qkvGradient,
-                            work.normedGradient);
-            out[s] =
-                    product(
-                            products,
-                            layer,
-                            weights,
-                            1,
-                            k.attended,
-                            work.branch,
-                            work.gradient,
-                            work.attendedGradient);
+            qkv[s] = product(products, layer, "qkv", k.normed, k.qkv, work.qkvGradient, normed);
+            Buffer attended = work.attendedGradient;
+            out[s] = product(products, layer, "out", k.attended, work.branch, gradient, attended);
             raised[s] = k.raised;
             if (part.shape().dense()) {
-                up[s] =
-                        product(
-                                products,
-                                layer,
-                                weights,
-                                2,
-                                k.middleNormed,
-                                k.raised,
-                                work.wideGradient,
-                                work.normedGradient);
-                down[s] =
-                        product(
-                                products,
-                                layer,
-                                weights,
-                                3,
-                                work.squared,
-                                work.branch,
-                                work.gradient,
-                                work.wideGradient);
+                Buffer wide = work.raisedGradient;
+                up[s] = product(products, layer, "w1", k.middleNormed, k.raised, wide, normed);
+                wide = work.wideGradient;
+                down[s] = product(products, layer, "w2", work.activated, work.branch, gradient, wide);
             }
         }
         FeedForward inner = new Dense(work, up, down, raised);
@@ -227,22 +215,30 @@ final class Stage implements PipelineStage {
             balanced.add(own);
             inner = part.shape().dense() ? new SharedExpert(work, own, inner) : own;
         }
-        return new Block(work, x[block], x[block + 1], kept, qkv, out, inner);
+        return new Block(
+                work,
+                x[block],
+                x[block + 1],
+                kept,
+                norm(layer, "norm1"),
+                norm(layer, "norm2"),
+                qkv,
+                out,
+                inner);
     }
 
+    /** A product with a weight, and its bias if it has one. */
     private Product product(
             Products products,
             int layer,
-            List<Weight> weights,
-            int weight,
+            String weight,
             Buffer from,
             Buffer to,
             Buffer toGradient,
             Buffer fromGradient) {
         return products.of(
-                weights.get(weight),
-                store.weight(layer, weight),
-                store.gradient(layer, weight),
+                store.get(part, layer, weight),
+                store.find(part, layer, weight + ".bias"),
                 from,
                 to,
                 toGradient,
@@ -282,9 +278,9 @@ final class Stage implements PipelineStage {
     void logits(int micro, @Nullable Buffer input, @Nullable Buffer output) {
         forward(micro, input, output, stream);
         if (head != null) {
-            store.load(headLayer);
+            store.load(head.normLayer);
             logits(micro % slotCount, head);
-            store.unload(headLayer);
+            store.unload(head.matrixLayer);
         }
     }
 
@@ -307,12 +303,21 @@ final class Stage implements PipelineStage {
         logits.slice((long) row * to.length, to.length).copyTo(to);
     }
 
-    /** From the last block's output to the logits; the head's weights are loaded. */
-    private Buffer logits(int slot, Product product) {
+    /** From the last block's output to the logits; from the norm's layer to the matrix's. */
+    private Buffer logits(int slot, Head h) {
         Buffer all = gathered(x[blocks.length][slot]);
-        work.operations.norm(all, work.hidden, normed, ofNorm);
-        product.forward();
+        h.norm.forward(all, normed, ofNorm);
+        change(h.normLayer, h.matrixLayer);
+        h.product.forward();
         return all;
+    }
+
+    /** Loads another layer instead of the one that is loaded. */
+    private void change(int from, int to) {
+        if (from != to) {
+            store.unload(from);
+            store.load(to);
+        }
     }
 
     private void load(int block) {
@@ -364,6 +369,9 @@ final class Stage implements PipelineStage {
         }
         if (embedding != null) {
             store.open(0);
+            if (head != null && head.gradient != null) {
+                head.gradient.run();
+            }
             embedding.backward(batches.inputs(micro), gathered(work.gradient));
             store.ready(0);
         } else if (inputGradient != null) {
@@ -376,26 +384,25 @@ final class Stage implements PipelineStage {
     }
 
     /** All tensor ranks compute the whole loss, so that each has the gradient of its rows. */
-    private void loss(int micro, int slot, Product product) {
-        int layer = headLayer;
-        store.load(layer);
-        store.open(layer);
-        Buffer all = logits(slot, product);
+    private void loss(int micro, int slot, Head h) {
+        store.load(h.normLayer);
+        store.open(h.normLayer);
+        Buffer all = logits(slot, h);
         work.operations.crossEntropy(
                 logits,
                 part.shape().vocabulary(),
                 batches.targets(micro),
                 (float) (store.lossFactor() / work.rows));
-        product.backward();
-        store.unload(layer);
-        store.ready(layer);
+        h.product.backward();
+        change(h.matrixLayer, h.normLayer);
         work.operations.zero(work.gradient);
-        work.operations.normBackward(
+        h.norm.backward(
                 tensor == null ? all : rowsShare,
-                work.hidden,
                 ofNormShare,
                 normedGradientShare,
                 work.gradient);
+        store.unload(h.normLayer);
+        store.ready(h.normLayer);
     }
 
     /** All rows of a tensor that is split by rows. */

@@ -372,6 +372,44 @@ public record Techniques(
                         + ", expected a divisor of --heads "
                         + shape.heads()
                         + ": each rank computes whole heads");
+        Architecture a = shape.architecture();
+        require(
+                shape.heads() % a.keyHeads() == 0 && a.keyHeads() % tensor == 0,
+                "--key-heads is "
+                        + a.keyHeads()
+                        + ", expected a divisor of --heads "
+                        + shape.heads()
+                        + " and a multiple of --tp "
+                        + tensor);
+        require(
+                a.wide() % tensor == 0,
+                "--tp is "
+                        + tensor
+                        + ", expected a divisor of the feed-forward part's width "
+                        + a.wide());
+        require(
+                !a.rotary() || shape.headSize() % 2 == 0,
+                "--hidden "
+                        + shape.hidden()
+                        + " of --heads "
+                        + shape.heads()
+                        + " is "
+                        + shape.headSize()
+                        + " for each head, but positions turn pairs of elements; expected an even"
+                        + " number");
+        require(
+                !a.tied() || pipeline == 1,
+                "--pp is "
+                        + pipeline
+                        + ", but the model's logits use its token embedding, which is on the first"
+                        + " stage; leave out --pp, or use --model jccl or llama");
+        require(
+                a.kind() == Architecture.Kind.JCCL || shape.experts() == 0,
+                "--experts is "
+                        + shape.experts()
+                        + ", but --model "
+                        + a.kind().label()
+                        + " has none; leave out one");
         require(
                 pipeline <= shape.layers(),
                 "--pp is "

@@ -42,7 +42,14 @@ public final class TransformerLayer implements AutoCloseable {
             Operations operations = owned.add(Operations.of(device, threads, 0));
             work = new Workspace(shape, sequences, 1, false, operations, device, owned);
             Products products =
-                    new Products(matmul, device.defaultStream(), alone, work.rows, false, owned);
+                    new Products(
+                            matmul,
+                            operations.layers(),
+                            device.defaultStream(),
+                            alone,
+                            work.rows,
+                            false,
+                            owned);
             Workspace.Kept kept = new Workspace.Kept(work, heads, device, owned);
             long count = (long) work.rows * hidden;
             input = random(owned.floats(device, count), 1);
@@ -80,7 +87,7 @@ public final class TransformerLayer implements AutoCloseable {
                             products,
                             device,
                             3,
-                            work.squared,
+                            work.activated,
                             branch,
                             work.gradient,
                             work.wideGradient);
@@ -96,6 +103,8 @@ public final class TransformerLayer implements AutoCloseable {
                             new Buffer[] {input},
                             new Buffer[] {output},
                             new Workspace.Kept[] {kept},
+                            new RowNorm(work, null, null, null),
+                            new RowNorm(work, null, null, null),
                             new Product[] {qkv},
                             new Product[] {out},
                             dense);
@@ -116,7 +125,8 @@ public final class TransformerLayer implements AutoCloseable {
         GptShape.Weight w = shape.block().get(weight);
         Buffer values = random(owned.floats(device, w.count(1)), w.bound());
         Buffer gradient = owned.floats(device, w.count(1));
-        return products.of(w, values, gradient, from, to, toGradient, fromGradient);
+        Parameter p = new Parameter(w, values, gradient);
+        return products.of(p, null, from, to, toGradient, fromGradient);
     }
 
     private static Buffer random(Buffer to, double bound) {

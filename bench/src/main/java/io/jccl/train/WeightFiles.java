@@ -1,5 +1,7 @@
 package io.jccl.train;
 
+import static java.lang.foreign.ValueLayout.JAVA_FLOAT_UNALIGNED;
+
 import io.jccl.Communicator;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
@@ -25,7 +27,8 @@ import org.jspecify.annotations.Nullable;
 /**
  * A model in safetensors files: whole tensors by name, whatever the layout of the ranks that write
  * or read them. A folder has {@code model.safetensors} with the parameters and {@code
- * optimizer.safetensors} with the moments, either as one file or as several with an index.
+ * optimizer.safetensors} with the moments, either as one file or as several with an index. GPT-2 and
+ * Llama have the names and shapes of Hugging Face's transformers, and {@code config.json}.
  */
 final class WeightFiles {
     static final String MODEL = "model.safetensors";
@@ -49,18 +52,15 @@ final class WeightFiles {
         expected.put(HEADS, Integer.toString(shape.heads()));
     }
 
-    /** The name of a weight: {@code block0.qkv}, {@code block0.expert3.w1}. */
-    private static String name(Part.Layer layer, Weight w, int state) {
-        int dot = layer.name().indexOf('.');
-        String block = dot < 0 ? layer.name() : layer.name().substring(0, dot);
-        return block + "." + w.name() + (state == 0 ? "" : ".moment" + (state - 1));
+    private List<FileTensor> tensors(Part.Layer layer, Weight w, int state, String prefix) {
+        String suffix = state == 0 ? "" : ".moment" + (state - 1);
+        return FileTensor.of(shape.architecture(), prefix, layer, w, suffix);
     }
 
-    private static WeightTensor tensor(Part.Layer layer, Weight w, int state) {
-        return new WeightTensor(
-                name(layer, w, state),
-                WeightType.F32,
-                List.of((long) w.rows(), (long) w.columns()));
+    /** What names of GPT-2 begin with in a file. */
+    private static String prefix(Safetensors in) {
+        boolean has = in.names().stream().anyMatch(n -> n.startsWith(FileTensor.PREFIX));
+        return has ? FileTensor.PREFIX : "";
     }
 
     // Loading.
@@ -104,8 +104,9 @@ final class WeightFiles {
         layers.addAll(whole.expertLayers());
         for (Part.Layer l : layers) {
             for (Weight w : l.weights()) {
-                WeightTensor t = tensor(l, w, state);
-                in.expect(t.name(), t.shape());
+                for (FileTensor t : tensors(l, w, state, prefix(in))) {
+                    in.expect(t.name(), longer(in, t, w) ? in.tensor(t.name()).shape() : t.shape());
+                }
             }
         }
         for (Map.Entry<String, String> e : expected.entrySet()) {
@@ -122,6 +123,17 @@ final class WeightFiles {
                                 + "'; give the same text and --heads");
             }
         }
+    }
+
+    /** Whether a table has more positions than are used. */
+    private static boolean longer(Safetensors in, FileTensor t, Weight w) throws IOException {
+        if (!w.name().equals("position") || !in.names().contains(t.name())) {
+            return false;
+        }
+        List<Long> there = in.tensor(t.name()).shape();
+        return there.size() == 2
+                && there.getFirst() > w.rows()
+                && there.getLast().equals(t.shape().getLast());
     }
 
     private int steps(Path from, Safetensors state) throws IOException {
@@ -166,25 +178,49 @@ final class WeightFiles {
                     @Nullable Safetensors in = k == 0 ? model : state;
                     if (in != null) {
                         Part.Layer l = layers.get(layer);
-                        read(
-                                in,
-                                name(l, l.weights().get(weight), k),
-                                l.weights().get(weight),
-                                values);
+                        Weight w = l.weights().get(weight);
+                        for (FileTensor t : tensors(l, w, k, prefix(in))) {
+                            read(in, t, w, values);
+                        }
                     }
                 });
     }
 
     /** Reads the rows or columns that this rank has of a matrix. */
-    private void read(Safetensors in, String name, Weight w, Buffer values) {
-        long run = w.run(part.tensorRanks());
+    private void read(Safetensors in, FileTensor t, Weight w, Buffer values) {
         try {
+            if (t.transposed()) {
+                readTurned(in, t, w, values);
+                return;
+            }
+            long run = w.run(part.tensorRanks());
             for (long i = 0; i < values.count(); i += run) {
                 long from = w.index(i, part.tensorRank(), part.tensorRanks());
-                in.read(name, from, values.slice(i, run));
+                in.read(t.name(), from, values.slice(i, run));
             }
         } catch (IOException e) {
-            throw new JcclException("tensor " + name + " cannot be read: " + e.getMessage(), e);
+            throw new JcclException(
+                    "tensor " + t.name() + " cannot be read: " + e.getMessage(), e);
+        }
+    }
+
+    /** Reads a column of this rank at a time, which follows itself in the file. */
+    private void readTurned(Safetensors in, FileTensor t, Weight w, Buffer values)
+            throws IOException {
+        int parts = part.tensorRanks();
+        int width = w.columns() / (w.split() == GptShape.Split.COLUMNS ? parts : 1);
+        float[] column = new float[Math.toIntExact(values.count() / width)];
+        Buffer to = Buffer.wrap(MemorySegment.ofArray(column), DataType.FLOAT32);
+        MemorySegment memory = values.asSegment();
+        for (int c = 0; c < width; c++) {
+            long index = w.index(c, part.tensorRank(), parts);
+            long there = index % w.columns() - t.first();
+            if (there >= 0 && there < t.columns()) {
+                in.read(t.name(), there * w.rows() + index / w.columns(), to);
+                for (int r = 0; r < column.length; r++) {
+                    memory.setAtIndex(JAVA_FLOAT_UNALIGNED, (long) r * width + c, column[r]);
+                }
+            }
         }
     }
 
@@ -208,6 +244,9 @@ final class WeightFiles {
             @Nullable ParameterStore experts)
             throws IOException {
         Files.createDirectories(folder);
+        if (world.rank() == 0) {
+            ModelConfig.write(folder, shape);
+        }
         // The model comes last, so that a folder without it was not completed.
         write(world, folder, OPTIMIZER, step, seat, 1, store, experts);
         write(world, folder, MODEL, step, seat, 0, store, experts);
@@ -290,7 +329,11 @@ final class WeightFiles {
                     Weight w = l.weights().get(weight);
                     float[] whole = whole(seat.tensor, w, values);
                     if (writes) {
-                        to.put(tensor(l, w, state), whole);
+                        for (FileTensor t : tensors(l, w, state, FileTensor.PREFIX)) {
+                            to.put(
+                                    new WeightTensor(t.name(), WeightType.F32, t.shape()),
+                                    t.of(whole, w));
+                        }
                     }
                 });
     }

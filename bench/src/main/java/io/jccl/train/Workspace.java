@@ -1,7 +1,11 @@
 package io.jccl.train;
 
+import io.jccl.compute.Norm;
+import io.jccl.compute.Rotary;
 import io.jccl.device.Buffer;
 import io.jccl.device.Device;
+import io.jccl.device.Stream;
+import org.jspecify.annotations.Nullable;
 
 /**
  * Scratch memory that the blocks of a rank share, since they compute one after the other.
@@ -23,6 +27,9 @@ final class Workspace {
 
     final Operations operations;
 
+    /** The device's default stream, on which everything is computed. */
+    final Stream stream;
+
     final Operations.Attention attention;
 
     /** The gradient on the residual path. */
@@ -37,10 +44,37 @@ final class Workspace {
     final Buffer attendedGradient;
     final Buffer qkvGradient;
 
-    /** Activations between the two matrices; empty without them. */
-    final Buffer squared;
+    /** Activations between the two matrices, and their gradient; empty without them. */
+    final Buffer activated;
 
     final Buffer wideGradient;
+
+    /** Gradient of the first product's output; that of the activations unless they are gated. */
+    final Buffer raisedGradient;
+
+    /** Columns of activations, and of the first product's output, on this rank. */
+    final int wide;
+
+    final int raised;
+
+    /** Columns of queries, keys and values on this rank. */
+    final int queries;
+
+    /** The norm of rows, and the elements that are kept of each row. */
+    final Norm norm;
+
+    final int kept;
+
+    /** Sums over this rank's rows of the gradients of a norm's gain and bias. */
+    final Buffer normSums;
+
+    final Architecture architecture;
+
+    /** What turns queries and keys by their positions; null if positions are added to tokens. */
+    final @Nullable Rotary rotary;
+
+    /** The table of the angles. */
+    final Buffer angles;
 
     /** Output or gradient of the experts while the two matrices beside them compute. */
     final Buffer beside;
@@ -54,23 +88,41 @@ final class Workspace {
             Device device,
             Owned owned) {
         this.operations = operations;
+        stream = device.defaultStream();
         rows = sequences * shape.context();
         shareRows = shared ? rows / tensorRanks : rows;
         hidden = shape.hidden();
         attended = hidden / tensorRanks;
+        architecture = shape.architecture();
         int heads = shape.heads() / tensorRanks;
+        int keyHeads = architecture.keyHeads() / tensorRanks;
+        int size = shape.headSize();
+        queries = (heads + 2 * keyHeads) * size;
         attention =
-                operations.attention(
-                        sequences, shape.context(), heads, hidden / shape.heads(), owned);
+                operations.attention(sequences, shape.context(), heads, keyHeads, size, owned);
+        Norm.Kind kind = architecture.biases() ? Norm.Kind.LAYER : Norm.Kind.RMS;
+        norm = new Norm(kind, hidden, (float) architecture.epsilon());
+        kept = architecture.gains() ? norm.statistics() : operations.kept();
+        normSums = owned.floats(device, shared && architecture.gains() ? 2L * hidden : 0);
+        rotary =
+                architecture.rotary()
+                        ? new Rotary(heads + keyHeads, size, shape.context(), queries)
+                        : null;
+        float[] table = rotary == null ? new float[0] : rotary.angles(architecture.rotaryBase());
+        angles = owned.floats(device, table.length);
+        angles.copyFrom(table);
         long share = (long) shareRows * hidden;
         gradient = owned.floats(device, share);
         normedGradient = owned.floats(device, share);
         branch = owned.floats(device, share);
         attendedGradient = owned.floats(device, (long) rows * attended);
-        qkvGradient = owned.floats(device, 3L * rows * attended);
-        long wide = shape.dense() ? (long) rows * GptShape.WIDTH * attended : 0;
-        squared = owned.floats(device, wide);
-        wideGradient = owned.floats(device, wide);
+        qkvGradient = owned.floats(device, (long) rows * queries);
+        wide = shape.dense() ? architecture.wide() / tensorRanks : 0;
+        raised = architecture.gated() ? 2 * wide : wide;
+        activated = owned.floats(device, (long) rows * wide);
+        wideGradient = owned.floats(device, (long) rows * wide);
+        raisedGradient =
+                architecture.gated() ? owned.floats(device, (long) rows * raised) : wideGradient;
         beside = owned.floats(device, shape.experts() > 0 && shape.dense() ? share : 0);
     }
 
@@ -88,21 +140,21 @@ final class Workspace {
 
         final Buffer ofMiddleNorm;
 
-        /** Activations between the two matrices; empty without them. */
+        /** The first product's output; empty without the two matrices. */
         final Buffer raised;
 
         Kept(Workspace w, int heads, Device device, Owned owned) {
             long share = (long) w.shareRows * w.hidden;
             normed = owned.floats(device, share);
-            qkv = owned.floats(device, 3L * w.rows * w.attended);
+            qkv = owned.floats(device, (long) w.rows * w.queries);
             attended = owned.floats(device, (long) w.rows * w.attended);
             logSums = owned.floats(device, (long) w.rows * heads);
             middle = owned.floats(device, share);
             middleNormed = owned.floats(device, share);
-            long ofNorms = (long) w.shareRows * w.operations.kept();
+            long ofNorms = (long) w.shareRows * w.kept;
             ofNorm = owned.floats(device, ofNorms);
             ofMiddleNorm = owned.floats(device, ofNorms);
-            raised = owned.floats(device, w.squared.count());
+            raised = owned.floats(device, (long) w.rows * w.raised);
         }
     }
 }

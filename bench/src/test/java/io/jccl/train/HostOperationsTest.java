@@ -57,7 +57,7 @@ class HostOperationsTest {
 
         Model(int threads) {
             operations = owned.add(Operations.of(Device.host(), threads, ROWS));
-            attention = operations.attention(SEQUENCES, CONTEXT, HEADS, SIZE, owned);
+            attention = operations.attention(SEQUENCES, CONTEXT, HEADS, HEADS, SIZE, owned);
             for (int r = 0; r < ROWS; r++) {
                 index.set(r, random.nextInt(TOKENS));
             }

@@ -1,0 +1,13 @@
+package io.jccl.train;
+
+import io.jccl.device.Buffer;
+import io.jccl.train.GptShape.Weight;
+
+/**
+ * A weight and where a rank has its share of it.
+ *
+ * @param weight the whole
+ * @param values float32, valid while its layer is loaded
+ * @param gradient float32, added to while its layer is open
+ */
+record Parameter(Weight weight, Buffer values, Buffer gradient) {}

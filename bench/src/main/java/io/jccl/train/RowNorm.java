@@ -1,0 +1,87 @@
+package io.jccl.train;
+
+import io.jccl.Communicator;
+import io.jccl.ReduceOp;
+import io.jccl.compute.Layers;
+import io.jccl.compute.Norm;
+import io.jccl.device.Buffer;
+import io.jccl.device.Stream;
+import org.jspecify.annotations.Nullable;
+
+/** A norm of rows with what it has learned, if its architecture has anything to learn. */
+final class RowNorm {
+    private final Operations operations;
+    private final Norm norm;
+    private final Stream stream;
+    private final @Nullable Parameter gain;
+    private final @Nullable Parameter bias;
+
+    /** Tensor ranks that have different rows, whose gradients are added up; else null. */
+    private final @Nullable Communicator tensor;
+
+    private final @Nullable Buffer gainSum;
+    private final @Nullable Buffer biasSum;
+
+    RowNorm(
+            Workspace work,
+            @Nullable Parameter gain,
+            @Nullable Parameter bias,
+            @Nullable Communicator tensor) {
+        this.operations = work.operations;
+        this.norm = work.norm;
+        this.stream = work.stream;
+        this.gain = gain;
+        this.bias = bias;
+        this.tensor = tensor;
+        boolean sums = tensor != null;
+        gainSum = sums && gain != null ? work.normSums.slice(0, work.hidden) : null;
+        biasSum = sums && bias != null ? work.normSums.slice(work.hidden, work.hidden) : null;
+    }
+
+    /** From rows to normalized rows; what is kept is for {@link #backward}. */
+    void forward(Buffer x, Buffer normed, Buffer kept) {
+        if (gain == null) {
+            operations.norm(x, norm.width(), normed, kept);
+            return;
+        }
+        Buffer added = bias == null ? null : bias.values();
+        operations.layers().norm(norm, x, gain.values(), added, normed, kept, stream);
+    }
+
+    /** Adds to the gradients of the input and of what is learned. */
+    void backward(Buffer x, Buffer kept, Buffer normedGradient, Buffer gradient) {
+        if (gain == null) {
+            operations.normBackward(x, norm.width(), kept, normedGradient, gradient);
+            return;
+        }
+        zero(gainSum);
+        zero(biasSum);
+        Buffer ofBias = bias == null ? null : bias.gradient();
+        Layers layers = operations.layers();
+        layers.normBackward(
+                norm,
+                x,
+                gain.values(),
+                kept,
+                normedGradient,
+                gradient,
+                gainSum == null ? gain.gradient() : gainSum,
+                biasSum == null ? ofBias : biasSum,
+                stream);
+        addUp(gainSum, gain);
+        addUp(biasSum, bias);
+    }
+
+    private void zero(@Nullable Buffer sum) {
+        if (sum != null) {
+            operations.zero(sum);
+        }
+    }
+
+    private void addUp(@Nullable Buffer sum, @Nullable Parameter to) {
+        if (sum != null && to != null && tensor != null) {
+            tensor.allReduce(sum, ReduceOp.SUM, stream);
+            operations.add(to.gradient(), sum, to.gradient());
+        }
+    }
+}
