@@ -14,9 +14,16 @@ import java.util.stream.Collectors;
  * @param epsilon what is added to the mean square of a row in a norm
  * @param rotaryBase base of the angles by which {@link Kind#LLAMA} turns queries and keys
  * @param tied whether the logits are products with the rows of the token embedding
+ * @param positions the longest context, for which a learned table has rows; 0 for that of the shape
  */
 public record Architecture(
-        Kind kind, int keyHeads, int wide, double epsilon, double rotaryBase, boolean tied) {
+        Kind kind,
+        int keyHeads,
+        int wide,
+        double epsilon,
+        double rotaryBase,
+        boolean tied,
+        int positions) {
     /** Families of models. */
     public enum Kind {
         /** RMSNorm without gain, squared ReLU, learned positions, no biases. */
@@ -81,11 +88,11 @@ public record Architecture(
     public static Architecture of(Kind kind, int hidden, int heads) {
         int wide = GptShape.WIDTH * hidden;
         return switch (kind) {
-            case JCCL -> new Architecture(kind, heads, wide, Functions.EPSILON, BASE, false);
-            case GPT2 -> new Architecture(kind, heads, wide, EPSILON, BASE, true);
+            case JCCL -> new Architecture(kind, heads, wide, Functions.EPSILON, BASE, false, 0);
+            case GPT2 -> new Architecture(kind, heads, wide, EPSILON, BASE, true, 0);
             case LLAMA -> {
                 int gated = (2 * wide / GATED + UNIT - 1) / UNIT * UNIT;
-                yield new Architecture(kind, heads, gated, EPSILON, BASE, false);
+                yield new Architecture(kind, heads, gated, EPSILON, BASE, false, 0);
             }
         };
     }
@@ -97,7 +104,7 @@ public record Architecture(
      * @return new settings
      */
     public Architecture withKeyHeads(int value) {
-        return new Architecture(kind, value, wide, epsilon, rotaryBase, tied);
+        return new Architecture(kind, value, wide, epsilon, rotaryBase, tied, positions);
     }
 
     /** Whether norms have a gain, and layers their own norm weights. */
@@ -134,6 +141,8 @@ public record Architecture(
                         + " base="
                         + rotaryBase
                         + " tied="
-                        + tied;
+                        + tied
+                        + " positions="
+                        + positions;
     }
 }

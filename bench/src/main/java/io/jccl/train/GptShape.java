@@ -115,6 +115,11 @@ public record GptShape(
         return hidden / heads;
     }
 
+    /** The longest context. */
+    int positions() {
+        return architecture.positions() == 0 ? context : architecture.positions();
+    }
+
     /** The share of a matrix that a rank holds under tensor parallelism. */
     enum Split {
         /** The whole matrix. */
@@ -201,7 +206,7 @@ public record GptShape(
         List<Weight> all = new ArrayList<>();
         all.add(new Weight("token", vocabulary, hidden, token, Split.NONE));
         if (!architecture.rotary()) {
-            all.add(new Weight("position", context, hidden, position, Split.NONE));
+            all.add(new Weight("position", positions(), hidden, position, Split.NONE));
         }
         return all;
     }

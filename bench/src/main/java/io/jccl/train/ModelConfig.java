@@ -92,10 +92,10 @@ public final class ModelConfig {
                 heads,
                 context,
                 number("vocab_size"),
-                gpt2 ? gpt2(usual, epsilon) : llama(usual, hidden / heads, epsilon));
+                gpt2 ? gpt2(usual, epsilon, context) : llama(usual, hidden / heads, epsilon, context));
     }
 
-    private Architecture gpt2(Architecture usual, double epsilon) throws IOException {
+    private Architecture gpt2(Architecture usual, double epsilon, int positions) throws IOException {
         expect("activation_function", "gelu_new", "gelu_new", "gelu_pytorch_tanh");
         expect("scale_attn_weights", "true", "true");
         expect("scale_attn_by_inverse_layer_idx", "false", "false");
@@ -103,10 +103,10 @@ public final class ModelConfig {
         expect("tie_word_embeddings", "true", "true");
         int wide = json.path("n_inner").asInt(usual.wide());
         return new Architecture(
-                Kind.GPT2, usual.keyHeads(), wide, epsilon, usual.rotaryBase(), true);
+                Kind.GPT2, usual.keyHeads(), wide, epsilon, usual.rotaryBase(), true, positions);
     }
 
-    private Architecture llama(Architecture usual, int size, double epsilon) throws IOException {
+    private Architecture llama(Architecture usual, int size, double epsilon, int positions) throws IOException {
         expect("hidden_act", "silu", "silu");
         expect("attention_bias", "false", "false");
         expect("mlp_bias", "false", "false");
@@ -129,7 +129,8 @@ public final class ModelConfig {
                 number("intermediate_size"),
                 epsilon,
                 base,
-                json.path("tie_word_embeddings").asBoolean(false));
+                json.path("tie_word_embeddings").asBoolean(false),
+                positions);
     }
 
     private int number(String name) throws IOException {
@@ -166,7 +167,7 @@ public final class ModelConfig {
         to.put(names.get(0), shape.layers());
         to.put(names.get(1), shape.hidden());
         to.put(names.get(2), shape.heads());
-        to.put(names.get(3), shape.context());
+        to.put(names.get(3), shape.positions());
         to.put(names.get(4), a.epsilon());
         to.put("vocab_size", shape.vocabulary());
         to.put("tie_word_embeddings", a.tied());

@@ -382,6 +382,13 @@ public record Techniques(
                         + " and a multiple of --tp "
                         + tensor);
         require(
+                shape.context() <= shape.positions(),
+                "--context is "
+                        + shape.context()
+                        + ", but the model has "
+                        + shape.positions()
+                        + " positions; give at most as many");
+        require(
                 a.wide() % tensor == 0,
                 "--tp is "
                         + tensor

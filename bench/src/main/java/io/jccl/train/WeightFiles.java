@@ -105,7 +105,7 @@ final class WeightFiles {
         for (Part.Layer l : layers) {
             for (Weight w : l.weights()) {
                 for (FileTensor t : tensors(l, w, state, prefix(in))) {
-                    in.expect(t.name(), longer(in, t, w) ? in.tensor(t.name()).shape() : t.shape());
+                    in.expect(t.name(), t.shape());
                 }
             }
         }
@@ -123,17 +123,6 @@ final class WeightFiles {
                                 + "'; give the same text and --heads");
             }
         }
-    }
-
-    /** Whether a table has more positions than are used. */
-    private static boolean longer(Safetensors in, FileTensor t, Weight w) throws IOException {
-        if (!w.name().equals("position") || !in.names().contains(t.name())) {
-            return false;
-        }
-        List<Long> there = in.tensor(t.name()).shape();
-        return there.size() == 2
-                && there.getFirst() > w.rows()
-                && there.getLast().equals(t.shape().getLast());
     }
 
     private int steps(Path from, Safetensors state) throws IOException {

@@ -18,7 +18,6 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.TimeUnit;
@@ -162,15 +161,10 @@ class HubWeightsTest {
                     // Softmax does not change with the keys' bias: its gradient is rounding alone.
                     System.arraycopy(a, a.length / 3, b, a.length / 3, a.length / 3);
                 }
-                if (name.endsWith("wpe.weight")) {
-                    // This run has positions for its context alone.
-                    a = Arrays.copyOf(a, b.length);
-                }
                 assertArrayEquals(a, b, WEIGHTS, name);
             }
         }
-        GptShape again = ModelConfig.read(saved);
-        assertEquals(shape, again);
+        assertEquals(ModelConfig.read(from), ModelConfig.read(saved));
     }
 
     private static void in(Safetensors from, double[] losses) throws IOException {

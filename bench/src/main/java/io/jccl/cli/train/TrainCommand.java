@@ -193,7 +193,7 @@ public final class TrainCommand implements Callable<Integer> {
             Engine chosen = model.engine(engine, environment);
             boolean processes = launch.size() > 1 || chosen == Engine.MPI;
             Corpus corpus = text.corpus(model.seed);
-            evaluation.evaluation().check(corpus.length(), model.context);
+            evaluation.evaluation().check(corpus.length(), model.size.context);
             try (Scratch scratch = Scratch.in(nvme, "jccl-train-")) {
                 if (processes) {
                     return asProcess(chosen, corpus, scratch.folder(), out, progress);
@@ -230,6 +230,7 @@ public final class TrainCommand implements Callable<Integer> {
                         + model.routing().label()
                         + ", but the model has no experts; give --experts");
         weights.check(compare != null, resume != null);
+        model.size.load(weights.load);
         metrics.check(compare != null);
         Map<Path, String> seen = new HashMap<>();
         checkFile(JsonOption.NAME, json.file(), seen);

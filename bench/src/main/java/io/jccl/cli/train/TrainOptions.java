@@ -3,12 +3,14 @@ package io.jccl.cli.train;
 import io.jccl.cli.shell.Engine;
 import io.jccl.device.Cuda;
 import io.jccl.parallel.Compression;
+import io.jccl.train.Architecture;
 import io.jccl.train.GptShape;
 import io.jccl.train.Routing;
 import io.jccl.train.Techniques;
 import java.util.Locale;
 import java.util.Map;
 import org.jspecify.annotations.Nullable;
+import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Option;
 
 /** Options of {@code train} for the model and the techniques. */
@@ -162,33 +164,7 @@ final class TrainOptions {
                     "Compression of gradients between --dp ranks (default:" + " ${DEFAULT-VALUE}).")
     String compress = "none";
 
-    @Option(
-            names = "--layers",
-            defaultValue = "4",
-            paramLabel = "<n>",
-            description = "Blocks of the model (default: ${DEFAULT-VALUE}).")
-    int layers;
-
-    @Option(
-            names = "--hidden",
-            defaultValue = "64",
-            paramLabel = "<n>",
-            description = "Its width (default: ${DEFAULT-VALUE}).")
-    int hidden;
-
-    @Option(
-            names = "--heads",
-            defaultValue = "4",
-            paramLabel = "<n>",
-            description = "Attention heads, a divisor of the width (default: ${DEFAULT-VALUE}).")
-    int heads;
-
-    @Option(
-            names = "--context",
-            defaultValue = "32",
-            paramLabel = "<n>",
-            description = "Characters of a sequence (default: ${DEFAULT-VALUE}).")
-    int context;
+    @Mixin ModelOptions size = new ModelOptions();
 
     @Option(
             names = "--batch",
@@ -233,37 +209,36 @@ final class TrainOptions {
 
     /** The model, checked as far as possible without techniques. */
     GptShape shape(int vocabulary, int experts, Routing routing) {
-        range("--layers", layers, 1, 1000);
-        range("--hidden", hidden, 4, 1 << 14);
-        range("--heads", heads, 1, hidden);
-        range("--context", context, 2, 1 << 14);
+        GptShape plain = size.shape(vocabulary);
         range("--batch", batch, 1, 1 << 20);
         range("--steps", steps, 1, 10_000_000);
         range("--experts", experts, 0, 1 << 12);
-        if ((long) batch * context * hidden * GptShape.WIDTH > Integer.MAX_VALUE) {
+        Architecture a = plain.architecture();
+        if ((long) batch * plain.context() * a.wide() > Integer.MAX_VALUE) {
             throw new IllegalArgumentException(
                     "--batch "
                             + batch
                             + " x --context "
-                            + context
-                            + " x --hidden "
-                            + hidden
-                            + " is too much for one step, expected less than 2^29 in all");
+                            + plain.context()
+                            + " x a width of "
+                            + a.wide()
+                            + " is too much for one step, expected less than 2^31 in all");
         }
         if (!(capacityFactor > 0 && capacityFactor <= 1e6)) {
             throw new IllegalArgumentException(
                     "--capacity-factor is " + capacityFactor + ", expected more than 0");
         }
         return new GptShape(
-                layers,
-                hidden,
-                heads,
-                context,
-                vocabulary,
+                plain.layers(),
+                plain.hidden(),
+                plain.heads(),
+                plain.context(),
+                plain.vocabulary(),
                 experts,
                 routing,
                 capacityFactor,
-                sharedExpert);
+                sharedExpert,
+                a);
     }
 
     /**

@@ -8,6 +8,7 @@ import io.jccl.cli.shell.Version;
 import io.jccl.internal.Cpus;
 import io.jccl.parallel.Compression;
 import io.jccl.train.ExpertLoad;
+import io.jccl.train.Architecture;
 import io.jccl.train.GptShape;
 import io.jccl.train.Recipe;
 import io.jccl.train.Routing;
@@ -122,14 +123,21 @@ final class TrainReport {
                         Runtime.version());
     }
 
+    /** The family of a model, but for our own. */
+    private static String kind(GptShape g) {
+        Architecture a = g.architecture();
+        return a.kind() == Architecture.Kind.JCCL ? "" : a.kind().label() + ", ";
+    }
+
     /** The model in one line, without its router on request. */
     static String model(RunSettings s, String text, boolean router) {
         GptShape g = s.shape();
         return String.format(
                 Locale.ROOT,
-                "%,d parameters: %d blocks of width %d, %d heads, %s%d tokens of context; %s;"
+                "%,d parameters: %s%d blocks of width %d, %d heads, %s%d tokens of context; %s;"
                         + " %d sequences a step, %s at %s, seed %d",
                 g.parameters(),
+                kind(g),
                 g.layers(),
                 g.hidden(),
                 g.heads(),
@@ -345,6 +353,7 @@ final class TrainReport {
         n.put("pipeline_overlap", t.overlap());
         n.put("compress", t.compressLabel());
         GptShape g = s.shape();
+        n.put("model", g.architecture().kind().label());
         n.put("parameters", g.parameters());
         n.put("layers", g.layers());
         n.put("hidden", g.hidden());

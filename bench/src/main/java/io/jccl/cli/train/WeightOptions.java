@@ -14,7 +14,8 @@ final class WeightOptions {
             paramLabel = "<path>",
             description =
                     "Begin with weights in safetensors: a file or index for the parameters alone, or"
-                            + " a folder written by --save on any layout of ranks.")
+                            + " a folder written by --save on any layout of ranks, or by transformers"
+                            + " for a GPT-2 or Llama, whose config.json gives the sizes.")
     @Nullable Path load;
 
     @Option(

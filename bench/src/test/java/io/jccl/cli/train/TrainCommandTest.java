@@ -1,5 +1,6 @@
 package io.jccl.cli.train;
 
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -11,11 +12,15 @@ import io.jccl.LocalJob;
 import io.jccl.cli.Main;
 import io.jccl.cli.launch.RunCommand;
 import io.jccl.cli.launch.RunCommandTest;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.offload.weights.Safetensors;
 import io.jccl.train.Routing;
 import java.io.File;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.io.StringWriter;
+import java.lang.foreign.MemorySegment;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -97,6 +102,18 @@ class TrainCommandTest {
             value = {
                 "--heads 3 | --heads is 3, expected a divisor of --hidden 32",
                 "--tp 3 | --tp is 3, expected a divisor of --heads 4",
+                "--model bert | --model is 'bert', expected one of jccl, gpt2, llama",
+                "--model gpt2 --pp 2 | --pp is 2, but the model's logits use its token embedding",
+                "--model gpt2 --experts 4 | --experts is 4, but --model gpt2 has none",
+                "--model gpt2 --key-heads 2 | --key-heads is 2, but --model is gpt2",
+                "--model llama --key-heads 3 | --key-heads is 3, expected a divisor of --heads 4",
+                "--model llama --key-heads 2 --tp 4 | --key-heads is 2, expected a divisor of",
+                "--model llama --hidden 36 | is 9 for each head, but positions turn pairs",
+                "--load src/test/resources/hub/gpt2 | --hidden is 32, but the model in",
+                "--load src/test/resources/hub/llama --model gpt2 | --model is gpt2, but the model",
+                "--load src/test/resources/hub/llama --hidden 16 --context 17 --text"
+                        + " src/test/resources/train/text.txt | but the model has 16 positions",
+                "--load src/test/resources/hub/llama --hidden 16 | has a vocabulary of",
                 "--pp 3 | --pp is 3, expected at most --layers 2",
                 "--dp 3 | --batch is 8, expected a multiple of 3 micro-batches",
                 "--dp 2 --accumulate 8 | --batch is 8, expected a multiple of 16 micro-batches",
@@ -315,6 +332,53 @@ class TrainCommandTest {
         r = run("--steps 4 --load " + model);
         assertEquals(0, r.status, r::toString);
         assertTrue(r.out.lines().noneMatch(l -> l.strip().startsWith("2 ")), r.out);
+    }
+
+    /**
+     * What transformers saved is trained as there, saved, and loaded again with the sizes of its own
+     * config.json; a text may have fewer tokens than the model.
+     */
+    @ParameterizedTest
+    @ValueSource(strings = {"gpt2", "llama"})
+    void trainsModelsOfTransformers(String name) throws IOException {
+        Path made = Path.of("src/test/resources/hub").resolve(name);
+        Path saved = folder.resolve("saved");
+        Path json = folder.resolve("run.json");
+        String line =
+                "--hidden 16 --context 8 --batch 4 --lr 0.003 --sample 5"
+                        + " --text src/test/resources/train/text.txt -J "
+                        + json;
+        Result r = run(line + " --steps 6 --load " + made + " --save " + saved);
+        assertEquals(0, r.status, r::toString);
+        assertTrue(
+                r.out.contains(name + ", 2 blocks of width 16, 4 heads, 8 tokens of context"),
+                r.out);
+        assertEquals(name, json(json).at("/runs/0/model").asText());
+        List<Double> losses = new ArrayList<>();
+        json(json).at("/runs/0/losses").forEach(l -> losses.add(l.asDouble()));
+        r = run(line + " --tp 2 --steps 10 --load " + saved);
+        assertEquals(0, r.status, r::toString);
+        json(json).at("/runs/0/losses").forEach(l -> losses.add(l.asDouble()));
+        double[] expected = new double[10];
+        try (Safetensors in = Safetensors.open(made, "expected.safetensors")) {
+            in.read("losses", 0, Buffer.wrap(MemorySegment.ofArray(expected), DataType.FLOAT64));
+        }
+        assertArrayEquals(expected, losses.stream().mapToDouble(l -> l).toArray(), 5e-6);
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"gpt2", "llama", "llama --key-heads 2"})
+    void otherModelsLearn(String model) throws IOException {
+        Path json = folder.resolve("run.json");
+        Path saved = folder.resolve("checkpoints");
+        String line = "--lr 0.01 --checkpoint " + saved + " -J " + json + " --model ";
+        Result r = run(line + model + " --steps 60 --dp 2 --zero 2");
+        assertEquals(0, r.status, r::toString);
+        JsonNode losses = json(json).at("/runs/0/losses");
+        assertTrue(losses.get(59).asDouble() < 0.8 * losses.get(0).asDouble(), losses::toString);
+        r = run(line + "jccl --resume --dp 2 --zero 2");
+        assertEquals(1, r.status, r::toString);
+        assertTrue(r.err.contains("is of a run with model " + model.split(" ", -1)[0]), r.err);
     }
 
     private static double lastLoss(Result r) {

@@ -124,6 +124,20 @@ class TrainCudaTest {
     @ParameterizedTest
     @ValueSource(
             strings = {
+                "--model gpt2 --tp 2 --sequence-parallel",
+                "--model gpt2 --dp 2 --zero 3 --recompute",
+                "--model llama --key-heads 1",
+                "--model llama --dp 2 --zero 1"
+            })
+    void otherModelsLoseAsOnTheCpu(String options) throws Exception {
+        String model = options.replaceAll(" --(tp|dp|zero|seq|recompute).*", "");
+        double difference = difference(losses(model), losses("--device cuda " + options));
+        assertTrue(difference <= TOLERANCE, options + ": off by " + difference);
+    }
+
+    @ParameterizedTest
+    @ValueSource(
+            strings = {
                 "--optimizer adamw",
                 "--dp 2 --zero 2 --accumulate 2",
                 "--dp 2 --zero 3 --offload host",
