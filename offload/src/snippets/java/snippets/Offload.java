@@ -12,6 +12,7 @@ import io.jccl.offload.LayerTensor;
 import io.jccl.offload.PoolOptions;
 import io.jccl.offload.ScheduleOptions;
 import io.jccl.offload.Tier;
+import io.jccl.offload.TierMemory;
 import io.jccl.offload.Tiers;
 import io.jccl.offload.Transfer;
 import io.jccl.offload.TransferEngine;
@@ -135,7 +136,18 @@ final class Offload {
         // @end
     }
 
-    static double train(Communicator comm, Tiers tiers, int steps) {
+    static long taken(Device device, NvmeStore drive) {
+        // @start region="memory"
+        Budgets budgets = new Budgets(Map.of(Tier.DEVICE, 8L << 30)); // the others have no limit
+        try (TierMemory memory = TierMemory.of(device, budgets, drive)) {
+            Tiers tiers = memory.tiers(); // for a LayerSchedule or a ZeroOptimizer
+            // @end
+            tiers.pinned().allocate(DataType.FLOAT32, 1000).close();
+            return budgets.peak(Tier.PINNED);
+        }
+    }
+
+    static double train(Communicator comm, int steps) {
         // @start region="zero"
         List<ShardedLayer> layers =
                 List.of(ShardedLayer.of("first", 1000), ShardedLayer.of("second", 500));
@@ -143,9 +155,7 @@ final class Offload {
                 ZeroOptions.stage(3)
                         .withTypes(DataType.FLOAT32, DataType.FLOAT32)
                         .withTiers(Tier.PINNED, Tier.PINNED, Tier.PINNED);
-        try (ZeroOptimizer zero =
-                ZeroOptimizer.create(
-                        comm, layers, Adam.defaults(), options, LossScale.fixed(1), tiers)) {
+        try (ZeroOptimizer zero = ZeroOptimizer.create(comm, layers, Adam.defaults(), options)) {
             zero.initialize((layer, tensor, values) -> {}); // zeros, the same on all ranks
             double loss = 0;
             for (int step = 0; step < steps; step++) {

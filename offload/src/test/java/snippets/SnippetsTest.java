@@ -12,9 +12,8 @@ import io.jccl.offload.Budgets;
 import io.jccl.offload.BufferPool;
 import io.jccl.offload.PoolOptions;
 import io.jccl.offload.Tier;
-import io.jccl.offload.Tiers;
-import io.jccl.offload.TransferEngine;
-import io.jccl.offload.TransferOptions;
+import io.jccl.offload.nvme.NvmeOptions;
+import io.jccl.offload.nvme.NvmeStore;
 import java.io.IOException;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -67,22 +66,19 @@ class SnippetsTest {
         Communicator.runLocal(
                 2,
                 comm -> {
-                    Budgets budgets = new Budgets(CAPS);
-                    Device device = comm.device();
-                    try (TransferEngine engine =
-                                    TransferEngine.create(device, TransferOptions.DEFAULT);
-                            BufferPool onDevice =
-                                    BufferPool.device(device, budgets, PoolOptions.DEFAULT);
-                            BufferPool pinned =
-                                    BufferPool.pinned(device, budgets, PoolOptions.DEFAULT)) {
-                        Tiers tiers = new Tiers(engine, onDevice, pinned, null);
-                        first[comm.rank()] = Offload.train(comm, tiers, 1);
-                        last[comm.rank()] = Offload.train(comm, tiers, 60);
-                    }
+                    first[comm.rank()] = Offload.train(comm, 1);
+                    last[comm.rank()] = Offload.train(comm, 60);
                 });
         assertEquals(1500, first[0], 1e-6);
         assertEquals(last[0], last[1]);
         assertTrue(last[0] < 15, "the loss is " + last[0]);
+    }
+
+    @Test
+    void memory(@TempDir Path folder) {
+        try (NvmeStore drive = NvmeStore.open(folder, new Budgets(CAPS), NvmeOptions.DEFAULT)) {
+            assertTrue(Offload.taken(Device.host(), drive) >= 4000);
+        }
     }
 
     @Test

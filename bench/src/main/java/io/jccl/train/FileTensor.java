@@ -30,8 +30,7 @@ record FileTensor(String name, List<Long> shape, int first, int columns, boolean
             return List.of(new FileTensor(name, shape, 0, w.columns(), false));
         }
         boolean bias = w.name().endsWith(BIAS);
-        String own =
-                bias ? w.name().substring(0, w.name().length() - BIAS.length()) : w.name();
+        String own = bias ? w.name().substring(0, w.name().length() - BIAS.length()) : w.name();
         String end = (bias ? BIAS : ".weight") + suffix;
         String number = block.startsWith("block") ? block.substring("block".length()) : "";
         List<String> names;

@@ -92,17 +92,7 @@ public record GptShape(
             int context,
             int vocabulary,
             Architecture architecture) {
-        this(
-                layers,
-                hidden,
-                heads,
-                context,
-                vocabulary,
-                0,
-                Routing.SWITCH,
-                1,
-                false,
-                architecture);
+        this(layers, hidden, heads, context, vocabulary, 0, Routing.SWITCH, 1, false, architecture);
     }
 
     /** Whether blocks have the two matrices. */

@@ -92,10 +92,13 @@ public final class ModelConfig {
                 heads,
                 context,
                 number("vocab_size"),
-                gpt2 ? gpt2(usual, epsilon, context) : llama(usual, hidden / heads, epsilon, context));
+                gpt2
+                        ? gpt2(usual, epsilon, context)
+                        : llama(usual, hidden / heads, epsilon, context));
     }
 
-    private Architecture gpt2(Architecture usual, double epsilon, int positions) throws IOException {
+    private Architecture gpt2(Architecture usual, double epsilon, int positions)
+            throws IOException {
         expect("activation_function", "gelu_new", "gelu_new", "gelu_pytorch_tanh");
         expect("scale_attn_weights", "true", "true");
         expect("scale_attn_by_inverse_layer_idx", "false", "false");
@@ -106,7 +109,8 @@ public final class ModelConfig {
                 Kind.GPT2, usual.keyHeads(), wide, epsilon, usual.rotaryBase(), true, positions);
     }
 
-    private Architecture llama(Architecture usual, int size, double epsilon, int positions) throws IOException {
+    private Architecture llama(Architecture usual, int size, double epsilon, int positions)
+            throws IOException {
         expect("hidden_act", "silu", "silu");
         expect("attention_bias", "false", "false");
         expect("mlp_bias", "false", "false");
@@ -150,7 +154,14 @@ public final class ModelConfig {
 
     private IOException unsupported(String name, Object there, String expected) {
         return new IOException(
-                file + ": " + name + " is " + there + ", expected " + expected + "; load another model");
+                file
+                        + ": "
+                        + name
+                        + " is "
+                        + there
+                        + ", expected "
+                        + expected
+                        + "; load another model");
     }
 
     /** Writes what transformers needs to load a model; nothing for one it does not know. */

@@ -38,8 +38,7 @@ interface Operations extends AutoCloseable {
     }
 
     /** Attention of a micro-batch; scratch memory goes to the owner. */
-    Attention attention(
-            int sequences, int context, int heads, int keyHeads, int size, Owned owned);
+    Attention attention(int sequences, int context, int heads, int keyHeads, int size, Owned owned);
 
     /** The layers of the device, for what only some architectures have. */
     Layers layers();

@@ -180,8 +180,7 @@ final class Products {
     }
 
     /** A local product with this rank's share of a weight matrix, for any number of rows. */
-    Product local(
-            Parameter w, Buffer x, Buffer y, Buffer yGradient, Buffer xGradient, long count) {
+    Product local(Parameter w, Buffer x, Buffer y, Buffer yGradient, Buffer xGradient, long count) {
         int inputs = inputs(w.weight());
         int outputs = outputs(w.weight());
         Matrix a = Matrix.of(x, count, inputs);

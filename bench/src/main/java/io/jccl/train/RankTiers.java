@@ -3,11 +3,8 @@ package io.jccl.train;
 import io.jccl.device.Device;
 import io.jccl.error.JcclException;
 import io.jccl.offload.Budgets;
-import io.jccl.offload.BufferPool;
-import io.jccl.offload.PoolOptions;
+import io.jccl.offload.TierMemory;
 import io.jccl.offload.Tiers;
-import io.jccl.offload.TransferEngine;
-import io.jccl.offload.TransferOptions;
 import io.jccl.offload.nvme.NvmeOptions;
 import io.jccl.offload.nvme.NvmeStore;
 import java.io.IOException;
@@ -18,12 +15,6 @@ import org.jspecify.annotations.Nullable;
 
 /** One rank's memory tiers, without limits. */
 final class RankTiers implements AutoCloseable {
-    /** Alignment that O_DIRECT requires. */
-    private static final int PAGE = 4096;
-
-    private static final int LINE = 64;
-    private static final long SLAB = 16L << 20;
-
     final Tiers tiers;
     private final Owned owned = new Owned();
 
@@ -45,13 +36,7 @@ final class RankTiers implements AutoCloseable {
                                             make(folder.resolve("rank-" + rank)),
                                             budgets,
                                             NvmeOptions.DEFAULT.withScratch(true)));
-            PoolOptions near = new PoolOptions(SLAB, LINE);
-            PoolOptions far = new PoolOptions(SLAB, folder == null ? LINE : PAGE);
-            BufferPool own = owned.add(BufferPool.device(device, budgets, near));
-            BufferPool pinned = owned.add(BufferPool.pinned(device, budgets, far));
-            TransferEngine engine =
-                    owned.add(TransferEngine.create(device, TransferOptions.DEFAULT, budgets));
-            tiers = new Tiers(engine, own, pinned, store);
+            tiers = owned.add(TierMemory.of(device, budgets, store)).tiers();
         } catch (RuntimeException | Error e) {
             owned.close();
             throw e;

@@ -160,7 +160,8 @@ final class Stage implements PipelineStage {
             Products.ByTable tied = products.byTable(table, normed, logits, logits, normedGradient);
             return new Head(norm, layer, tied.product(), 0, tied.gradient());
         }
-        Product product = product(products, layer, "logits", normed, logits, logits, normedGradient);
+        Product product =
+                product(products, layer, "logits", normed, logits, logits, normedGradient);
         return new Head(norm, layer, product, layer, null);
     }
 
@@ -191,7 +192,8 @@ final class Stage implements PipelineStage {
                 Buffer wide = work.raisedGradient;
                 up[s] = product(products, layer, "w1", k.middleNormed, k.raised, wide, normed);
                 wide = work.wideGradient;
-                down[s] = product(products, layer, "w2", work.activated, work.branch, gradient, wide);
+                down[s] =
+                        product(products, layer, "w2", work.activated, work.branch, gradient, wide);
             }
         }
         FeedForward inner = new Dense(work, up, down, raised);
@@ -397,10 +399,7 @@ final class Stage implements PipelineStage {
         change(h.matrixLayer, h.normLayer);
         work.operations.zero(work.gradient);
         h.norm.backward(
-                tensor == null ? all : rowsShare,
-                ofNormShare,
-                normedGradientShare,
-                work.gradient);
+                tensor == null ? all : rowsShare, ofNormShare, normedGradientShare, work.gradient);
         store.unload(h.normLayer);
         store.ready(h.normLayer);
     }

@@ -27,8 +27,8 @@ import org.jspecify.annotations.Nullable;
 /**
  * A model in safetensors files: whole tensors by name, whatever the layout of the ranks that write
  * or read them. A folder has {@code model.safetensors} with the parameters and {@code
- * optimizer.safetensors} with the moments, either as one file or as several with an index. GPT-2 and
- * Llama have the names and shapes of Hugging Face's transformers, and {@code config.json}.
+ * optimizer.safetensors} with the moments, either as one file or as several with an index. GPT-2
+ * and Llama have the names and shapes of Hugging Face's transformers, and {@code config.json}.
  */
 final class WeightFiles {
     static final String MODEL = "model.safetensors";
@@ -188,8 +188,7 @@ final class WeightFiles {
                 in.read(t.name(), from, values.slice(i, run));
             }
         } catch (IOException e) {
-            throw new JcclException(
-                    "tensor " + t.name() + " cannot be read: " + e.getMessage(), e);
+            throw new JcclException("tensor " + t.name() + " cannot be read: " + e.getMessage(), e);
         }
     }
 

@@ -98,8 +98,7 @@ final class Workspace {
         int keyHeads = architecture.keyHeads() / tensorRanks;
         int size = shape.headSize();
         queries = (heads + 2 * keyHeads) * size;
-        attention =
-                operations.attention(sequences, shape.context(), heads, keyHeads, size, owned);
+        attention = operations.attention(sequences, shape.context(), heads, keyHeads, size, owned);
         Norm.Kind kind = architecture.biases() ? Norm.Kind.LAYER : Norm.Kind.RMS;
         norm = new Norm(kind, hidden, (float) architecture.epsilon());
         kept = architecture.gains() ? norm.statistics() : operations.kept();

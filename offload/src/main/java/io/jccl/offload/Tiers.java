@@ -4,7 +4,7 @@ import org.jspecify.annotations.Nullable;
 
 /**
  * The memory of {@linkplain OffloadedBuffer offloaded buffers}, and the engine that moves them. The
- * caller that created the parts closes them, after the buffers.
+ * caller that created the parts closes them, after the buffers; {@link TierMemory} does both.
  *
  * {@snippet class="snippets.Offload" region="pools"}
  *

@@ -17,7 +17,7 @@ final class JavaCommand {
 
     /** Resolved even if the program is on the class path and names no module. */
     private static final String ROOT_MODULES =
-            "io.jccl.collectives,io.jccl.parallel,jdk.incubator.vector";
+            "io.jccl.collectives,io.jccl.offload,io.jccl.parallel,jdk.incubator.vector";
 
     private static final String NATIVE_MODULE = "io.jccl.bindings";
 

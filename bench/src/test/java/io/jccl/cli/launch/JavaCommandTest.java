@@ -14,7 +14,7 @@ class JavaCommandTest {
                     "--module-path",
                     "lib",
                     "--add-modules",
-                    "io.jccl.collectives,io.jccl.parallel,jdk.incubator.vector",
+                    "io.jccl.collectives,io.jccl.offload,io.jccl.parallel,jdk.incubator.vector",
                     "--enable-native-access=io.jccl.bindings");
 
     private static List<String> program(String... arguments) {
@@ -41,7 +41,7 @@ class JavaCommandTest {
                         "--module-path",
                         "mods" + File.pathSeparator + "lib",
                         "--add-modules",
-                        "io.jccl.collectives,io.jccl.parallel,jdk.incubator.vector",
+                        "io.jccl.collectives,io.jccl.offload,io.jccl.parallel,jdk.incubator.vector",
                         "--enable-native-access=io.jccl.bindings",
                         "-m",
                         "a/A",

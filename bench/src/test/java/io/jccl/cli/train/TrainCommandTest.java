@@ -335,8 +335,8 @@ class TrainCommandTest {
     }
 
     /**
-     * What transformers saved is trained as there, saved, and loaded again with the sizes of its own
-     * config.json; a text may have fewer tokens than the model.
+     * What transformers saved is trained as there, saved, and loaded again with the sizes of its
+     * own config.json; a text may have fewer tokens than the model.
      */
     @ParameterizedTest
     @ValueSource(strings = {"gpt2", "llama"})

@@ -6,6 +6,7 @@ import io.jccl.device.Buffer;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.offload.Tier;
+import io.jccl.offload.TierMemory;
 import io.jccl.offload.Tiers;
 import io.jccl.offload.optim.LossScale;
 import io.jccl.offload.optim.Optimizer;
@@ -15,6 +16,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
+import org.jspecify.annotations.Nullable;
 
 /**
  * Trains with optimizer state, gradients and parameters that are sharded over the ranks of a
@@ -66,11 +68,19 @@ public final class ZeroOptimizer implements AutoCloseable {
     private final Update update;
     private final StateIo values;
 
-    private ZeroOptimizer(ZeroConfig config) {
+    /**
+     * Allocates memory.
+     *
+     * @param last closed after all else; null for nothing
+     */
+    private ZeroOptimizer(ZeroConfig config, @Nullable TierMemory last) {
         this.config = config;
         this.progress = new Progress(config.rank());
         this.memory = new Memory(config);
         try {
+            if (last != null) {
+                memory.own(last);
+            }
             this.ranks = new Ranks(config, memory);
             for (int i = 0; i < config.layers().size(); i++) {
                 parts.add(new Part(config, memory, i));
@@ -98,6 +108,43 @@ public final class ZeroOptimizer implements AutoCloseable {
             } catch (RuntimeException second) {
                 e.addSuppressed(second);
             }
+            throw e;
+        }
+    }
+
+    /**
+     * Creates the optimizer of one rank in memory of its own, without limits: on the communicator's
+     * device and pinned. The loss scale is 1. All ranks pass the same arguments except for the
+     * communicator. Afterwards {@link #initialize} or {@link #load} sets the parameters.
+     *
+     * @param comm this rank's communicator
+     * @param layers the model's parameters, in the order of the forward computation
+     * @param optimizer the update rule
+     * @param options what is sharded, and on which tiers it is stored: not NVME, whose files are
+     *     the caller's
+     * @return this rank's optimizer; {@link #close} frees its memory
+     * @throws IllegalArgumentException if layers, options and device do not match
+     */
+    public static ZeroOptimizer create(
+            Communicator comm,
+            List<ShardedLayer> layers,
+            Optimizer optimizer,
+            ZeroOptions options) {
+        TierMemory own = TierMemory.of(comm.device());
+        ParameterGroup all = ParameterGroup.of(optimizer);
+        try {
+            ZeroConfig config =
+                    new ZeroConfig(
+                            comm,
+                            layers,
+                            optimizer,
+                            (l, t) -> all,
+                            options,
+                            LossScale.fixed(1),
+                            own.tiers());
+            return new ZeroOptimizer(config, own);
+        } catch (RuntimeException | Error e) {
+            own.close();
             throw e;
         }
     }
@@ -153,7 +200,7 @@ public final class ZeroOptimizer implements AutoCloseable {
             LossScale scale,
             Tiers tiers) {
         return new ZeroOptimizer(
-                new ZeroConfig(comm, layers, optimizer, groups, options, scale, tiers));
+                new ZeroConfig(comm, layers, optimizer, groups, options, scale, tiers), null);
     }
 
     /**
