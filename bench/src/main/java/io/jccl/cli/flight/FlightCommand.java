@@ -58,6 +58,20 @@ public final class FlightCommand implements Callable<Integer> {
     private @Nullable Path html;
 
     @Option(
+            names = "--trace",
+            paramLabel = "<file>",
+            description = "Write what ran when on each rank, for Perfetto (ui.perfetto.dev).")
+    private @Nullable Path trace;
+
+    @Option(
+            names = "--horovod",
+            paramLabel = "<file>",
+            description =
+                    "Write the timeline that Horovod would: for each collective how long ranks"
+                            + " waited for the last one, and how long it took.")
+    private @Nullable Path horovod;
+
+    @Option(
             names = "--last",
             paramLabel = "<count>",
             description =
@@ -82,9 +96,9 @@ public final class FlightCommand implements Callable<Integer> {
             throw new ParameterException(
                     spec.commandLine(), "--last is " + last + ", expected 1 to 1000000");
         }
-        if (html != null) {
-            Output.checkWritable("--html", html);
-        }
+        checkWritable("--html", html);
+        checkWritable("--trace", trace);
+        checkWritable("--horovod", horovod);
         json.checkWritable(spec.commandLine());
         PrintWriter err = spec.commandLine().getErr();
         List<World> worlds =
@@ -93,9 +107,17 @@ public final class FlightCommand implements Callable<Integer> {
                         warning -> err.println("jccl flight: warning: " + Output.oneLine(warning)));
         err.flush();
         List<Findings> all = worlds.stream().map(w -> Analysis.of(w, !asTheyAre)).toList();
+        Map<Path, String> written = new LinkedHashMap<>();
         if (html != null) {
-            Output.write(Map.of(html, FlightHtml.page(worlds, all, !asTheyAre, last)));
+            written.put(html, FlightHtml.page(worlds, all, !asTheyAre, last));
         }
+        if (trace != null) {
+            written.put(trace, FlightTrace.byRank(worlds, !asTheyAre, last));
+        }
+        if (horovod != null) {
+            written.put(horovod, FlightTrace.horovod(worlds, !asTheyAre, last));
+        }
+        Output.write(written);
         PrintWriter out = spec.commandLine().getOut();
         PrintWriter text = json.text(out);
         for (int i = 0; i < all.size(); i++) {
@@ -107,6 +129,12 @@ public final class FlightCommand implements Callable<Integer> {
         out.flush();
         json.write(out, () -> document(all));
         return all.stream().anyMatch(f -> f.divergence() != null) ? 1 : 0;
+    }
+
+    private static void checkWritable(String option, @Nullable Path file) throws IOException {
+        if (file != null) {
+            Output.checkWritable(option, file);
+        }
     }
 
     private static String document(List<Findings> all) {

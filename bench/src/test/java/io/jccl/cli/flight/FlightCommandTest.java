@@ -21,9 +21,11 @@ import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Locale;
+import java.util.Map;
 import java.util.Random;
 import java.util.Set;
 import java.util.concurrent.TimeUnit;
@@ -176,6 +178,64 @@ class FlightCommandTest {
         assertTrue(html.contains("\"allReduce\"") && !html.contains("/*DATA*/"), "no data");
         assertTrue(html.contains(Page.style()), "not the style of the other reports");
         assertFalse(html.contains("http://") || html.contains("https://"), "needs others");
+    }
+
+    /** Both timelines have all operations; Horovod's says whom the others waited for. */
+    @Test
+    void timelinesShowEachCollective() throws IOException {
+        Path file = threads(2, "late", 1);
+        Path trace = folder.resolve("trace.json");
+        Path horovod = folder.resolve("horovod.json");
+        assertEquals(0, flight("--trace", trace, "--horovod", horovod, file), err::toString);
+        JsonNode ranks = new ObjectMapper().readTree(trace.toFile());
+        int operations = 0;
+        Set<String> threads = new LinkedHashSet<>();
+        for (JsonNode e : ranks) {
+            if (e.get("ph").asText().equals("X")) {
+                operations++;
+                assertTrue(e.get("ts").asDouble() >= 0 && e.get("dur").asDouble() >= 0, e::toString);
+            } else if (e.get("name").asText().equals("thread_name")) {
+                threads.add(e.at("/args/name").asText().substring(0, "rank 0".length()));
+            }
+        }
+        assertEquals(json(file).get("operations").asInt(), operations);
+        assertEquals(Set.of("rank 0", "rank 1"), threads);
+
+        Map<Integer, List<JsonNode>> open = new HashMap<>();
+        double waited = 0;
+        int last = 0;
+        int reduced = 0;
+        for (JsonNode e : new ObjectMapper().readTree(horovod.toFile())) {
+            List<JsonNode> begun =
+                    open.computeIfAbsent(e.get("pid").asInt(), p -> new ArrayList<>());
+            double time = e.path("ts").asDouble();
+            switch (e.get("ph").asText()) {
+                case "B" -> begun.add(e);
+                case "X" -> begun.add(e);
+                case "E" -> {
+                    JsonNode mark = null;
+                    while (begun.getLast().get("ph").asText().equals("X")) {
+                        JsonNode x = begun.removeLast();
+                        mark = x.get("ts").asDouble() == time ? x : mark;
+                    }
+                    JsonNode from = begun.removeLast();
+                    assertTrue(from.get("ts").asDouble() <= time, e::toString);
+                    if (from.get("name").asText().equals("NEGOTIATE_ALLREDUCE")) {
+                        waited += time - from.get("ts").asDouble();
+                        last += mark != null && mark.get("name").asText().equals("1") ? 1 : 0;
+                    } else if (from.get("name").asText().equals("ALLREDUCE")) {
+                        reduced++;
+                        assertEquals("[50000]", e.at("/args/shape").asText());
+                    }
+                }
+                default -> assertEquals("M", e.get("ph").asText());
+            }
+        }
+        assertTrue(open.values().stream().allMatch(List::isEmpty), open::toString);
+        assertEquals(FlightRank.ROUNDS, reduced);
+        assertTrue(last > FlightRank.ROUNDS / 2, "rank 1 was last " + last + " times");
+        double least = FlightRank.ROUNDS * FlightRank.LATE_MILLIS * 1000 / 2.0;
+        assertTrue(waited > least, waited + " us of waiting");
     }
 
     @ParameterizedTest
