@@ -29,7 +29,6 @@ final class Experts implements FeedForward {
 
     private final Slot[] slots;
     private final Workspace work;
-    private final double balance;
 
     /** Memory of the experts of one rank, shared by all blocks. */
     static final class Room {
@@ -117,6 +116,9 @@ final class Experts implements FeedForward {
     /** Of the experts of this rank, and their weights. */
     private final ParameterStore store;
 
+    /** Of the router. */
+    private final ParameterStore router;
+
     private final List<Weight> weights;
 
     /**
@@ -150,9 +152,8 @@ final class Experts implements FeedForward {
         this.products = products;
         this.block = block;
         this.store = experts;
+        this.router = store;
         this.weights = part.expertLayers().get(block).weights();
-        // Each tensor rank contributes a part.
-        balance = BALANCE * store.lossFactor() / room.tensor.size();
         int layer = part.layer(block);
         Device device = comm.device();
         slots = new Slot[tokens.length];
@@ -293,6 +294,8 @@ final class Experts implements FeedForward {
         }
         s.dispatch.dispatchBackward(room.sums);
         addUp();
+        // Each tensor rank contributes a part; the factor has the loss scale.
+        double balance = BALANCE * router.lossFactor() / room.tensor.size();
         s.dispatch.routeBackward(room.logitsGradient, balance, 0);
         if (room.tensor.size() > 1) {
             room.tensor.allReduce(room.logitsGradient, ReduceOp.SUM, room.stream);

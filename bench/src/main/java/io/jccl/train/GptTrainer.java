@@ -8,6 +8,7 @@ import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.gemm.Matmul;
+import io.jccl.offload.optim.LossScale;
 import io.jccl.parallel.Mesh;
 import io.jccl.parallel.Pipeline;
 import io.jccl.parallel.PipelineOptions;
@@ -37,6 +38,11 @@ public final class GptTrainer implements AutoCloseable {
     private static final int BUCKETS = 4;
     private static final long SMALLEST_BUCKET = 64 << 10;
 
+    // Of the loss scale, as in torch.amp.GradScaler.
+    private static final double GROWTH = 2;
+    private static final double BACKOFF = 0.5;
+    private static final int INTERVAL = 2000;
+
     private final Communicator world;
     private final RunSettings settings;
     private final Techniques techniques;
@@ -59,6 +65,7 @@ public final class GptTrainer implements AutoCloseable {
     private final boolean counts;
     private final Evaluator evaluator;
     private int step;
+    private int skipped;
 
     /**
      * Allocates memory. All ranks call it.
@@ -159,9 +166,7 @@ public final class GptTrainer implements AutoCloseable {
                                             stage,
                                             PipelineOptions.of(
                                                             micro,
-                                                            techniques.bfloat16()
-                                                                    ? DataType.BFLOAT16
-                                                                    : DataType.FLOAT32,
+                                                            messages(),
                                                             stage.activationCount())
                                                     .withSchedule(schedule)
                                                     .withOverlap(techniques.overlap())))
@@ -238,6 +243,9 @@ public final class GptTrainer implements AutoCloseable {
                 settings.optimizer(),
                 settings.recipe(),
                 techniques.zeroOptions(),
+                techniques.scaled()
+                        ? new LossScale(settings.recipe().lossScale(), GROWTH, BACKOFF, INTERVAL)
+                        : LossScale.fixed(1),
                 tiers.tiers,
                 factor,
                 operations);
@@ -260,6 +268,21 @@ public final class GptTrainer implements AutoCloseable {
         return ReducerOptions.DEFAULT
                 .withBuckets(first, size)
                 .withCompression(techniques.compress());
+    }
+
+    /** Scaled gradients of activations would overflow float16. */
+    private DataType messages() {
+        return techniques.scaled() ? DataType.FLOAT32 : techniques.precision();
+    }
+
+    /** The loss scale; 1 for none. */
+    double lossScale() {
+        return techniques.scaled() ? store.lossFactor() : 1;
+    }
+
+    /** Steps that were left out since gradients overflowed. */
+    int skipped() {
+        return skipped;
     }
 
     /** Sets the initial parameters. All ranks call it. */
@@ -295,10 +318,20 @@ public final class GptTrainer implements AutoCloseable {
         }
         Recipe recipe = settings.recipe();
         double rate = settings.learningRate() * recipe.schedule().factor(step, settings.steps());
-        double clip = recipe.clips() ? recipe.factor(norm()) : 1;
-        store.step(rate, clip);
-        if (experts != null) {
-            experts.step(rate, clip);
+        double norm = recipe.clips() || techniques.scaled() ? norm() : 1;
+        if (techniques.scaled() && !Double.isFinite(norm)) {
+            // The norm is that of all ranks, so all of them leave this step out.
+            store.skip();
+            if (experts != null) {
+                experts.skip();
+            }
+            skipped++;
+        } else {
+            double clip = recipe.clips() ? recipe.factor(norm) : 1;
+            store.step(rate, clip);
+            if (experts != null) {
+                experts.step(rate, clip);
+            }
         }
         for (int b = 0; b < meters.length; b++) {
             meters[b].add(stage.experts().get(b).statistics());

@@ -89,6 +89,14 @@ interface ParameterStore extends AutoCloseable {
      */
     void step(double learningRate, double clip);
 
+    /**
+     * Leaves a step out and lowers the loss scale, since a gradient of some rank is not finite. All
+     * ranks call it, instead of {@link #step}.
+     */
+    default void skip() {
+        throw new IllegalStateException("there is no loss scale; please report it");
+    }
+
     /** Nanoseconds that this rank has waited for gradients or parameters of others. */
     long waitedNanos();
 

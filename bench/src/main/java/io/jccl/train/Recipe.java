@@ -12,11 +12,17 @@ import java.util.OptionalDouble;
  * @param clip largest norm of the gradients of the whole model, to which they are scaled down;
  *     infinity for no clipping
  * @param groups tensors with another rate or decay; the first that has a tensor counts
+ * @param lossScale first factor of the loss where gradients are float16
  */
-public record Recipe(RateSchedule schedule, double clip, List<Group> groups) {
+public record Recipe(RateSchedule schedule, double clip, List<Group> groups, double lossScale) {
+    /** The first loss scale of {@code torch.amp.GradScaler}. */
+    public static final double SCALE = 65536;
+
     /** A constant rate, no clipping and no groups. */
     public static final Recipe NONE =
-            new Recipe(RateSchedule.CONSTANT, Double.POSITIVE_INFINITY, List.of());
+            new Recipe(RateSchedule.CONSTANT, Double.POSITIVE_INFINITY, List.of(), SCALE);
+
+    private static final double LARGEST_SCALE = 0x1p60;
 
     /** Added to the norm, as in {@code torch.nn.utils.clip_grad_norm_}. */
     private static final double EPSILON = 1e-6;
@@ -24,7 +30,7 @@ public record Recipe(RateSchedule schedule, double clip, List<Group> groups) {
     /**
      * Checks the arguments.
      *
-     * @throws IllegalArgumentException if the norm is not positive
+     * @throws IllegalArgumentException if the norm is not positive, or the scale out of range
      */
     public Recipe {
         groups = List.copyOf(groups);
@@ -32,6 +38,21 @@ public record Recipe(RateSchedule schedule, double clip, List<Group> groups) {
             throw new IllegalArgumentException(
                     "--clip is " + clip + ", expected a norm of more than 0");
         }
+        if (!(lossScale >= 1 && lossScale <= LARGEST_SCALE)) {
+            throw new IllegalArgumentException(
+                    "--loss-scale is " + lossScale + ", expected 1 to " + LARGEST_SCALE);
+        }
+    }
+
+    /**
+     * A recipe with the usual loss scale.
+     *
+     * @param schedule of the learning rate
+     * @param clip largest norm of the gradients; infinity for no clipping
+     * @param groups tensors with another rate or decay
+     */
+    public Recipe(RateSchedule schedule, double clip, List<Group> groups) {
+        this(schedule, clip, groups, SCALE);
     }
 
     /**

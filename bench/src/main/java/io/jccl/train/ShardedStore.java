@@ -30,6 +30,7 @@ final class ShardedStore implements ParameterStore {
 
     private final List<Part.Layer> layers;
     private final ZeroOptimizer zero;
+    private final LossScale scale;
     private final Operations operations;
     private final Stream stream;
     private final float factor;
@@ -51,6 +52,7 @@ final class ShardedStore implements ParameterStore {
      * @param optimizer the update rule
      * @param recipe its groups
      * @param options what is sharded, and where it is stored
+     * @param scale the loss scale
      * @param tiers the memory tiers; closed by the caller
      * @param factor factor of the mean gradient
      * @param operations of the communicator's device
@@ -62,10 +64,12 @@ final class ShardedStore implements ParameterStore {
             Optimizer optimizer,
             Recipe recipe,
             ZeroOptions options,
+            LossScale scale,
             Tiers tiers,
             double factor,
             Operations operations) {
         this.layers = layers;
+        this.scale = scale;
         this.operations = operations;
         this.stream = comm.device().defaultStream();
         this.states = 1 + optimizer.moments();
@@ -106,7 +110,7 @@ final class ShardedStore implements ParameterStore {
                                     optimizer,
                                     (l, t) -> Objects.requireNonNull(groups.get(l + "." + t)),
                                     options,
-                                    LossScale.fixed(1),
+                                    scale,
                                     tiers));
             values = owned.floats(comm.device(), most);
             gradients = owned.floats(comm.device(), most);
@@ -236,6 +240,17 @@ final class ShardedStore implements ParameterStore {
                             + " has a gradient norm of "
                             + result.gradientNorm()
                             + ", expected a finite number; lower --lr");
+        }
+    }
+
+    @Override
+    public void skip() {
+        zero.clearGradients();
+        scale.update(false);
+        if (scale.value() < 1) {
+            throw new JcclException(
+                    "gradients are not finite in float16 with a loss scale of 1 either; lower --lr,"
+                            + " or use --bf16 instead of --fp16");
         }
     }
 

@@ -18,7 +18,8 @@ import java.util.StringJoiner;
  * @param zero stage of ZeRO; -1 for whole parameters and a gradient reducer
  * @param offload where parameters, gradients and optimizer state are stored
  * @param accumulate micro-batches per rank and step
- * @param bfloat16 whether parameters and gradients are bfloat16, with float32 master parameters
+ * @param precision type of parameters and gradients: float32, or bfloat16 or float16 with float32
+ *     master parameters; gradients in float16 have a loss scale
  * @param recompute whether only the blocks' inputs are kept for the backward pass (activation
  *     checkpointing)
  * @param sequenceParallel whether tensor ranks also split the rows between the matrices
@@ -34,7 +35,7 @@ public record Techniques(
         int zero,
         Offload offload,
         int accumulate,
-        boolean bfloat16,
+        DataType precision,
         boolean recompute,
         boolean sequenceParallel,
         Schedule schedule,
@@ -153,7 +154,8 @@ public record Techniques(
             case "schedule" -> draft.schedule = Schedule.of(value);
             case "no-overlap" -> draft.overlap = !flag && unknown(word);
             case "compress" -> draft.compress = compression(value);
-            case "bf16" -> draft.bfloat16 = flag || unknown(word);
+            case "bf16" -> draft.precision = flag ? DataType.BFLOAT16 : unknownType(word);
+            case "fp16" -> draft.precision = flag ? DataType.FLOAT16 : unknownType(word);
             case "recompute" -> draft.recompute = flag || unknown(word);
             case "sp", "sequence-parallel" -> draft.sequenceParallel = flag || unknown(word);
             default -> unknown(word);
@@ -170,7 +172,7 @@ public record Techniques(
         int zero;
         Offload offload;
         int accumulate;
-        boolean bfloat16;
+        DataType precision;
         boolean recompute;
         boolean sequenceParallel;
         Schedule schedule;
@@ -185,7 +187,7 @@ public record Techniques(
             zero = t.zero;
             offload = t.offload;
             accumulate = t.accumulate;
-            bfloat16 = t.bfloat16;
+            precision = t.precision;
             recompute = t.recompute;
             sequenceParallel = t.sequenceParallel;
             schedule = t.schedule;
@@ -202,7 +204,7 @@ public record Techniques(
                     zero,
                     offload,
                     accumulate,
-                    bfloat16,
+                    precision,
                     recompute,
                     sequenceParallel,
                     schedule,
@@ -270,12 +272,17 @@ public record Techniques(
         };
     }
 
+    private static DataType unknownType(String word) {
+        unknown(word);
+        return DataType.FLOAT32;
+    }
+
     private static boolean unknown(String word) {
         throw new IllegalArgumentException(
                 "technique '"
                         + word
                         + "' is unknown, expected some of dp=N tp=N pp=N ep=N zero=0..3"
-                        + " offload=none|host|nvme accumulate=N schedule=gpipe|1f1b bf16 recompute"
+                        + " offload=none|host|nvme accumulate=N schedule=gpipe|1f1b bf16 fp16 recompute"
                         + " sequence-parallel no-overlap compress=bf16|fp16|topk:D|powersgd:R");
     }
 
@@ -302,17 +309,34 @@ public record Techniques(
         return data * accumulate;
     }
 
+    /**
+     * Whether parameters and gradients are narrower than float32.
+     *
+     * @return whether they are bfloat16 or float16
+     */
+    public boolean narrow() {
+        return precision != DataType.FLOAT32;
+    }
+
+    /**
+     * Whether the loss has a scale, since gradients are float16.
+     *
+     * @return whether steps may be left out
+     */
+    public boolean scaled() {
+        return precision == DataType.FLOAT16;
+    }
+
     /** Whether the ZeRO optimizer stores the parameters. */
     boolean sharded() {
-        return zero >= 0 || bfloat16 || offload != Offload.NONE;
+        return zero >= 0 || narrow() || offload != Offload.NONE;
     }
 
     /** Options of the ZeRO optimizer. */
     ZeroOptions zeroOptions() {
-        DataType type = bfloat16 ? DataType.BFLOAT16 : DataType.FLOAT32;
         Tier near = offload == Offload.NONE ? Tier.DEVICE : Tier.PINNED;
         return ZeroOptions.stage(Math.max(0, zero))
-                .withTypes(type, type)
+                .withTypes(precision, precision)
                 .withTiers(near, near, offload == Offload.NVME ? Tier.NVME : near)
                 .withAccumulation(accumulate);
     }
@@ -336,7 +360,7 @@ public record Techniques(
                 -1,
                 Offload.NONE,
                 accumulate,
-                false,
+                DataType.FLOAT32,
                 false,
                 false,
                 Schedule.ONE_F_ONE_B,
@@ -352,148 +376,7 @@ public record Techniques(
      * @throws IllegalArgumentException if they do not; the message names the values
      */
     public void check(GptShape shape, int batch) {
-        range("--dp", data, 1, 256);
-        range("--tp", tensor, 1, 256);
-        range("--pp", pipeline, 1, 256);
-        range("--ep", expert, 1, 256);
-        range("--zero", zero, -1, 3);
-        range("--accumulate", accumulate, 1, 1 << 16);
-        range("world size --dp x --tp x --pp", ranks(), 1, 256);
-        require(
-                shape.hidden() % shape.heads() == 0,
-                "--heads is "
-                        + shape.heads()
-                        + ", expected a divisor of --hidden "
-                        + shape.hidden());
-        require(
-                shape.heads() % tensor == 0,
-                "--tp is "
-                        + tensor
-                        + ", expected a divisor of --heads "
-                        + shape.heads()
-                        + ": each rank computes whole heads");
-        Architecture a = shape.architecture();
-        require(
-                shape.heads() % a.keyHeads() == 0 && a.keyHeads() % tensor == 0,
-                "--key-heads is "
-                        + a.keyHeads()
-                        + ", expected a divisor of --heads "
-                        + shape.heads()
-                        + " and a multiple of --tp "
-                        + tensor);
-        require(
-                shape.context() <= shape.positions(),
-                "--context is "
-                        + shape.context()
-                        + ", but the model has "
-                        + shape.positions()
-                        + " positions; give at most as many");
-        require(
-                a.wide() % tensor == 0,
-                "--tp is "
-                        + tensor
-                        + ", expected a divisor of the feed-forward part's width "
-                        + a.wide());
-        require(
-                !a.rotary() || shape.headSize() % 2 == 0,
-                "--hidden "
-                        + shape.hidden()
-                        + " of --heads "
-                        + shape.heads()
-                        + " is "
-                        + shape.headSize()
-                        + " for each head, but positions turn pairs of elements; expected an even"
-                        + " number");
-        require(
-                !a.tied() || pipeline == 1,
-                "--pp is "
-                        + pipeline
-                        + ", but the model's logits use its token embedding, which is on the first"
-                        + " stage; leave out --pp, or use --model jccl or llama");
-        require(
-                a.kind() == Architecture.Kind.JCCL || shape.experts() == 0,
-                "--experts is "
-                        + shape.experts()
-                        + ", but --model "
-                        + a.kind().label()
-                        + " has none; leave out one");
-        require(
-                pipeline <= shape.layers(),
-                "--pp is "
-                        + pipeline
-                        + ", expected at most --layers "
-                        + shape.layers()
-                        + ": each stage has a block or more");
-        require(
-                batch % microBatches() == 0,
-                "--batch is "
-                        + batch
-                        + ", expected a multiple of "
-                        + microBatches()
-                        + " micro-batches, --dp "
-                        + data
-                        + " x --accumulate "
-                        + accumulate);
-        int rows = batch / microBatches() * shape.context();
-        require(
-                !sequenceParallel || tensor > 1,
-                "--sequence-parallel shares rows among tensor ranks, but --tp is "
-                        + tensor
-                        + "; give --tp 2 or more");
-        require(
-                !sequenceParallel || rows % tensor == 0,
-                "--sequence-parallel needs a multiple of --tp "
-                        + tensor
-                        + " rows in a micro-batch, but it has "
-                        + rows);
-        require(
-                expert == 1 || shape.experts() > 0,
-                "--ep is " + expert + ", but the model has no experts; give --experts");
-        require(
-                data % expert == 0,
-                "--ep is "
-                        + expert
-                        + ", expected a divisor of --dp "
-                        + data
-                        + ": experts are spread over ranks that see different samples");
-        boolean plain = compress instanceof Compression.None;
-        require(
-                plain || data > 1,
-                "--compress is "
-                        + compressLabel()
-                        + ", but --dp is 1: no rank sends gradients; give --dp 2 or more");
-        require(
-                plain || !sharded(),
-                "--compress is "
-                        + compressLabel()
-                        + ", which the gradient reducer does; with --zero, --offload or --bf16"
-                        + " gradients are ZeRO's, which sends them in their own type; leave out one");
-        require(
-                shape.experts() % expert == 0,
-                "--ep is " + expert + ", expected a divisor of --experts " + shape.experts());
-        require(
-                shape.experts() == 0 || shape.routing().choices() <= shape.experts(),
-                "--router "
-                        + shape.routing().label()
-                        + " needs "
-                        + shape.routing().choices()
-                        + " experts, but --experts is "
-                        + shape.experts());
-        require(
-                !shape.sharedExpert() || shape.experts() > 0,
-                "--shared-expert stands beside experts, but the model has none; give --experts");
-    }
-
-    private static void range(String name, int value, int least, int most) {
-        require(
-                value >= least && value <= most,
-                name + " is " + value + ", expected " + least + " to " + most);
-    }
-
-    private static void require(boolean holds, String message) {
-        if (!holds) {
-            throw new IllegalArgumentException(message);
-        }
+        TechniqueCheck.check(this, shape, batch);
     }
 
     @Override
@@ -517,8 +400,8 @@ public record Techniques(
             s.add("offload=" + offload.label());
         }
         add(s, "accumulate", accumulate);
-        if (bfloat16) {
-            s.add("bf16");
+        if (narrow()) {
+            s.add(scaled() ? "fp16" : "bf16");
         }
         if (recompute) {
             s.add("recompute");

@@ -20,6 +20,8 @@ import java.util.Map;
  * @param axes seconds per step by kind of communication, the mean over ranks
  * @param measured steps over which shares were measured; 0 if they were not
  * @param bubble pipeline bubble: computed, then measured; empty without a pipeline
+ * @param lossScale factor of the loss after the last step; 1 for none
+ * @param skipped steps that were left out since gradients overflowed
  * @param experts load of the experts of rank 0's blocks; empty without experts
  */
 public record TrainResult(
@@ -36,6 +38,8 @@ public record TrainResult(
         Map<String, Double> axes,
         int measured,
         List<Double> bubble,
+        double lossScale,
+        int skipped,
         List<ExpertLoad> experts) {
     /**
      * Sequences per second.

@@ -208,6 +208,8 @@ public final class TrainRun {
                 axes,
                 known ? w.steps : 0,
                 trainer.bubble(),
+                trainer.lossScale(),
+                trainer.skipped(),
                 trainer.loads());
     }
 

@@ -154,6 +154,7 @@ class TechniquesTest {
     @ValueSource(
             strings = {
                 "bf16",
+                "fp16",
                 "offload=host",
                 "dp=2",
                 "dp=2 compress=bf16",
@@ -163,6 +164,8 @@ class TechniquesTest {
                 "dp=2 zero=1 accumulate=2",
                 "dp=4 zero=3",
                 "dp=2 zero=3 offload=nvme bf16 recompute",
+                "tp=2 zero=1 fp16",
+                "pp=2 accumulate=4 zero=2 fp16",
                 "tp=4 recompute",
                 "pp=2 schedule=gpipe accumulate=4",
                 "pp=2 schedule=1f1b accumulate=4 recompute",
@@ -175,7 +178,7 @@ class TechniquesTest {
         RunSettings s = settings(techniques, 0, 1, Adam.defaults(), STEPS);
         double difference = difference(expected, losses(s));
         boolean narrow =
-                s.techniques().bfloat16() || s.techniques().compress() instanceof Compression.Cast;
+                s.techniques().narrow() || s.techniques().compress() instanceof Compression.Cast;
         double tolerance = narrow ? NARROW : TOLERANCE;
         System.out.printf("%s: differs by %.1e%n", techniques, difference);
         assertTrue(difference <= tolerance, techniques + " differs by " + difference);
@@ -206,6 +209,7 @@ class TechniquesTest {
                 "dp=4 ep=4 recompute",
                 "dp=2 ep=2 accumulate=2 zero=3",
                 "dp=4 ep=2 zero=2 bf16",
+                "dp=2 ep=2 tp=2 fp16",
                 "dp=2 ep=2 pp=2 accumulate=2",
                 "dp=2 ep=2 tp=2 zero=2 sequence-parallel"
             })
@@ -226,7 +230,7 @@ class TechniquesTest {
         RunSettings single = settings(one, shape, 1, Adam.defaults(), STEPS, null, false);
         double difference = difference(losses(single), losses(s));
         // Another order of sums changes bits of a gate, by which GShard draws.
-        boolean jumps = s.techniques().bfloat16() || routing == Routing.GSHARD;
+        boolean jumps = s.techniques().narrow() || routing == Routing.GSHARD;
         double tolerance = jumps ? NARROW_EXPERTS : TOLERANCE;
         System.out.printf(
                 "%s with experts by %s: differs by %.1e%n", techniques, routing, difference);

@@ -4,6 +4,7 @@ import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.IntNode;
+import com.fasterxml.jackson.databind.node.NullNode;
 import com.fasterxml.jackson.databind.node.TextNode;
 import java.io.IOException;
 import java.io.PrintWriter;
@@ -36,7 +37,7 @@ final class DeepSpeedFile {
     private static final String TOTAL = "train_batch_size";
     private static final String MICRO = "train_micro_batch_size_per_gpu";
     private static final String ACCUMULATE = "gradient_accumulation_steps";
-    private static final String ZERO = "zero_optimization.";
+    private static final String ZERO = DeepSpeedKeys.ZERO;
     private static final String STATE = ZERO + "offload_optimizer.device";
     private static final String PARAMETERS = ZERO + "offload_param.device";
     private static final String DECAY = "optimizer.params.weight_decay";
@@ -128,6 +129,8 @@ final class DeepSpeedFile {
                     new Flag("--nvme", FOLDER),
                     "bf16.enabled",
                     new Flag("--bf16", SWITCH),
+                    "fp16.enabled",
+                    new Flag("--fp16", SWITCH),
                     "optimizer.type",
                     new Flag("--optimizer", RULE),
                     "optimizer.params.lr",
@@ -135,13 +138,23 @@ final class DeepSpeedFile {
                     "tensor_parallel.autotp_size",
                     new Flag("--tp", COUNT));
 
+    /** The same for float16: how its loss scale adapts. */
+    private static final Map<String, String> SCALE =
+            Map.of(
+                    "fp16.loss_scale",
+                    "0.0",
+                    "fp16.initial_scale_power",
+                    "16.0",
+                    "fp16.loss_scale_window",
+                    "2000.0",
+                    "fp16.hysteresis",
+                    "1.0");
+
     /** Keys that must have a value, since the trainer has no flag for them: what it does. */
     private static final Map<String, String> FIXED =
             Map.of(
                     "optimizer.params.eps",
                     "1.0E-8",
-                    "fp16.enabled",
-                    "false",
                     ZERO + "zero_quantized_weights",
                     "false",
                     ZERO + "zero_quantized_gradients",
@@ -154,49 +167,6 @@ final class DeepSpeedFile {
                     "false",
                     "compression_training",
                     "");
-
-    /** Keys that change nothing of the result: how it is computed, or what is printed. */
-    private static final Set<String> WITHOUT_EFFECT =
-            Set.of(
-                    ZERO + "overlap_comm",
-                    ZERO + "contiguous_gradients",
-                    ZERO + "reduce_scatter",
-                    ZERO + "reduce_bucket_size",
-                    ZERO + "allgather_partitions",
-                    ZERO + "allgather_bucket_size",
-                    ZERO + "round_robin_gradients",
-                    ZERO + "sub_group_size",
-                    ZERO + "cpu_offload_pin_memory",
-                    ZERO + "stage3_max_live_parameters",
-                    ZERO + "stage3_max_reuse_distance",
-                    ZERO + "stage3_prefetch_bucket_size",
-                    ZERO + "stage3_param_persistence_threshold",
-                    ZERO + "stage3_gather_16bit_weights_on_model_save",
-                    "steps_per_print",
-                    "wall_clock_breakdown",
-                    "memory_breakdown",
-                    "dump_state",
-                    "zero_allow_untested_optimizer",
-                    "zero_force_ds_cpu_optimizer",
-                    "prescale_gradients",
-                    "gradient_predivide_factor",
-                    "disable_allgather");
-
-    /** Sections of the same kind; those of fp16 and of offload have their switch above. */
-    private static final List<String> SECTIONS_WITHOUT_EFFECT =
-            List.of(
-                    "fp16.",
-                    "aio.",
-                    "activation_checkpointing.",
-                    "comms_logger.",
-                    "flops_profiler.",
-                    "autotuning.",
-                    "tensorboard.",
-                    "wandb.",
-                    "csv_monitor.",
-                    "checkpoint.",
-                    ZERO + "offload_optimizer.",
-                    ZERO + "offload_param.");
 
     private final Path file;
     private final Map<String, JsonNode> leaves = new TreeMap<>();
@@ -258,9 +228,10 @@ final class DeepSpeedFile {
     }
 
     private void translate() {
+        boolean scaled = leaves.getOrDefault("fp16.enabled", NullNode.instance).asBoolean();
         leaves.forEach((key, value) -> {
             Flag flag = FLAGS.get(key);
-            String fixed = FIXED.get(key);
+            String fixed = scaled && SCALE.containsKey(key) ? SCALE.get(key) : FIXED.get(key);
             if (flag != null) {
                 Object converted = flag.kind.value.apply(value);
                 if (converted == null) {
@@ -271,9 +242,9 @@ final class DeepSpeedFile {
                 }
             } else if (fixed != null) {
                 requireFixed(key, value, fixed);
-            } else if (!WITHOUT_EFFECT.contains(key)
+            } else if (!DeepSpeedKeys.WITHOUT_EFFECT.contains(key)
                     && !COMBINED.contains(key)
-                    && SECTIONS_WITHOUT_EFFECT.stream().noneMatch(key::startsWith)) {
+                    && DeepSpeedKeys.SECTIONS_WITHOUT_EFFECT.stream().noneMatch(key::startsWith)) {
                 unknown.add(key);
             }
         });

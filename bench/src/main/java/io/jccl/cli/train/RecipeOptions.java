@@ -96,6 +96,15 @@ final class RecipeOptions {
     @Nullable Double weightDecay;
 
     @Option(
+            names = "--loss-scale",
+            defaultValue = "65536",
+            paramLabel = "<x>",
+            description =
+                    "First factor of the loss with --fp16, halved when gradients overflow and doubled"
+                            + " after 2000 steps without (default: ${DEFAULT-VALUE}).")
+    double lossScale;
+
+    @Option(
             names = "--no-decay",
             split = ",",
             paramLabel = "<name>",
@@ -156,7 +165,8 @@ final class RecipeOptions {
         return new Recipe(
                 new RateSchedule(shape(), warmup, minimum, decay),
                 clip == null ? Double.POSITIVE_INFINITY : clip,
-                groups);
+                groups,
+                lossScale);
     }
 
     private RateSchedule.Shape shape() {

@@ -2,6 +2,7 @@ package io.jccl.cli.train;
 
 import io.jccl.cli.shell.Engine;
 import io.jccl.device.Cuda;
+import io.jccl.device.DataType;
 import io.jccl.parallel.Compression;
 import io.jccl.train.Architecture;
 import io.jccl.train.GptShape;
@@ -129,6 +130,13 @@ final class TrainOptions {
             names = "--bf16",
             description = "Bfloat16 parameters and gradients, float32 master parameters.")
     boolean bfloat16;
+
+    @Option(
+            names = "--fp16",
+            description =
+                    "Float16 parameters and gradients, float32 master parameters, and a loss scale that"
+                            + " adapts: steps whose gradients overflow are left out.")
+    boolean float16;
 
     @Option(
             names = "--recompute",
@@ -260,7 +268,7 @@ final class TrainOptions {
                         zero == null ? -1 : zero,
                         Techniques.Offload.of(offload),
                         accumulate,
-                        bfloat16,
+                        precision(),
                         recompute,
                         sequenceParallel,
                         Techniques.Schedule.of(schedule),
@@ -282,6 +290,13 @@ final class TrainOptions {
                             t.ranks()));
         }
         return t;
+    }
+
+    private DataType precision() {
+        require(
+                !bfloat16 || !float16,
+                "--bf16 and --fp16 are both given; parameters have one type, so leave out one");
+        return bfloat16 ? DataType.BFLOAT16 : float16 ? DataType.FLOAT16 : DataType.FLOAT32;
     }
 
     /** The engine of the device, which {@code --engine} and the environment have to agree with. */

@@ -70,7 +70,7 @@ final class TrainReport {
         double tolerance() {
             GptShape g = result.settings().shape();
             boolean chance = g.experts() > 0 && g.routing() == Routing.GSHARD;
-            if (techniques().bfloat16() || chance) {
+            if (techniques().narrow() || chance) {
                 return g.experts() > 0 ? NARROW_EXPERT_TOLERANCE : NARROW_TOLERANCE;
             }
             return switch (techniques().compress()) {
@@ -175,6 +175,10 @@ final class TrainReport {
                 r.samplesPerSecond(),
                 r.tokensPerSecond(),
                 r.stepSeconds() * 1e3);
+        if (r.settings().techniques().scaled()) {
+            String text = "%.0f (%d steps left out, since gradients overflowed)";
+            line(out, "loss scale", text, r.lossScale(), r.skipped());
+        }
         if (r.measured() > 0) {
             line(
                     out,
@@ -346,7 +350,8 @@ final class TrainReport {
         n.put("zero", t.zero());
         n.put("offload", t.offload().label());
         n.put("accumulate", t.accumulate());
-        n.put("bf16", t.bfloat16());
+        n.put("bf16", t.narrow() && !t.scaled());
+        n.put("fp16", t.scaled());
         n.put("recompute", t.recompute());
         n.put("sequence_parallel", t.sequenceParallel());
         n.put("schedule", t.schedule().label());
@@ -386,6 +391,10 @@ final class TrainReport {
         put(n, "overlap", r.overlap());
         ObjectNode axes = n.putObject("communication_seconds_per_step");
         r.axes().forEach(axes::put);
+        if (r.settings().techniques().scaled()) {
+            n.put("loss_scale", r.lossScale());
+            n.put("skipped_steps", r.skipped());
+        }
         if (!r.bubble().isEmpty()) {
             n.put("bubble_formula", r.bubble().get(0));
             put(n, "bubble_measured", r.bubble().get(1));

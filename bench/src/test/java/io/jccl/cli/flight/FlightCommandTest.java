@@ -193,7 +193,8 @@ class FlightCommandTest {
         for (JsonNode e : ranks) {
             if (e.get("ph").asText().equals("X")) {
                 operations++;
-                assertTrue(e.get("ts").asDouble() >= 0 && e.get("dur").asDouble() >= 0, e::toString);
+                assertTrue(
+                        e.get("ts").asDouble() >= 0 && e.get("dur").asDouble() >= 0, e::toString);
             } else if (e.get("name").asText().equals("thread_name")) {
                 threads.add(e.at("/args/name").asText().substring(0, "rank 0".length()));
             }

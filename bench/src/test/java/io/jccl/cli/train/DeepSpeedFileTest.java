@@ -151,6 +151,16 @@ class DeepSpeedFileTest {
     }
 
     @Test
+    void float16HasALossScale() throws IOException {
+        String config =
+                "{\"fp16\": {\"enabled\": true, \"loss_scale\": 0, \"initial_scale_power\": 16},"
+                        + " \"train_batch_size\": 4}";
+        assertEquals(0, train(config), err::toString);
+        assertTrue(out.toString().contains(" --fp16"), out::toString);
+        assertTrue(out.toString().contains("steps left out"), out::toString);
+    }
+
+    @Test
     void whatNobodyKnowsIsNamed() throws IOException {
         String config =
                 "{\"zero_optimisation\": {\"stage\": 1}, \"train_batch_size\": 4, \"x\": 1}";
@@ -165,7 +175,8 @@ class DeepSpeedFileTest {
             delimiter = '|',
             quoteCharacter = '\0',
             value = {
-                "{\"fp16\": {\"enabled\": true}} | fp16.enabled is true, but jccl train has false",
+                "{\"fp16\": {\"enabled\": true, \"loss_scale\": 128}} | fp16.loss_scale is 128, but jccl train has",
+                "{\"fp16\": {\"enabled\": true}, \"bf16\": {\"enabled\": true}} | --bf16 and --fp16 are both given",
                 "{\"gradient_clipping\": -1} | gradient_clipping is -1, expected a number, 0 or above",
                 "{\"optimizer\": {\"type\": \"OneBitAdam\"}} | optimizer.type is \"OneBitAdam\", expected Adam,",
                 "{\"optimizer\": {\"params\": {\"betas\": [0.8, 0.9]}}} | betas is [0.8,0.9], but jccl train has",

@@ -102,6 +102,8 @@ class TrainCommandTest {
             value = {
                 "--heads 3 | --heads is 3, expected a divisor of --hidden 32",
                 "--tp 3 | --tp is 3, expected a divisor of --heads 4",
+                "--bf16 --fp16 | --bf16 and --fp16 are both given",
+                "--fp16 --loss-scale 0 | --loss-scale is 0.0, expected 1 to",
                 "--model bert | --model is 'bert', expected one of jccl, gpt2, llama",
                 "--model gpt2 --pp 2 | --pp is 2, but the model's logits use its token embedding",
                 "--model gpt2 --experts 4 | --experts is 4, but --model gpt2 has none",
@@ -379,6 +381,43 @@ class TrainCommandTest {
         r = run(line + "jccl --resume --dp 2 --zero 2");
         assertEquals(1, r.status, r::toString);
         assertTrue(r.err.contains("is of a run with model " + model.split(" ", -1)[0]), r.err);
+    }
+
+    /**
+     * A loss scale that is far too large: steps are left out until gradients fit, then the model
+     * learns; a checkpoint has the scale, so a resumed run has the same losses.
+     */
+    @ParameterizedTest
+    @ValueSource(
+            strings = {
+                "--dp 2 --zero 2",
+                "--tp 2 --pp 2 --accumulate 2",
+                "--dp 2 --ep 2 --experts 4"
+            })
+    void stepsThatOverflowAreLeftOut(String techniques) throws IOException {
+        Path json = folder.resolve("run.json");
+        String line = "--fp16 --loss-scale 1099511627776 --lr 0.01 --clip 1 " + techniques;
+        Result r = run(line + " --steps 60 -J " + json);
+        assertEquals(0, r.status, r::toString);
+        JsonNode whole = json(json).at("/runs/0");
+        int skipped = whole.get("skipped_steps").asInt();
+        assertTrue(skipped > 5 && skipped < 50, r::toString);
+        assertEquals(0x1p40 / Math.pow(2, skipped), whole.get("loss_scale").asDouble());
+        assertTrue(r.out.contains("(" + skipped + " steps left out"), r.out);
+        JsonNode losses = whole.get("losses");
+        assertTrue(losses.get(59).asDouble() < losses.get(0).asDouble() - 0.3, losses::toString);
+
+        String saved = " --checkpoint " + folder.resolve("checkpoints") + " --checkpoint-every 4";
+        // The schedule of the rate is that of all steps.
+        r = run(line + saved + " --steps 40");
+        assertEquals(0, r.status, r::toString);
+        r = run(line + saved + " --steps 60 --resume -J " + json);
+        assertEquals(0, r.status, r::toString);
+        JsonNode rest = json(json).at("/runs/0/losses");
+        assertEquals(20, rest.size());
+        for (int i = 0; i < 20; i++) {
+            assertEquals(losses.get(40 + i).asDouble(), rest.get(i).asDouble());
+        }
     }
 
     private static double lastLoss(Result r) {

@@ -141,12 +141,13 @@ class TrainCudaTest {
                 "--optimizer adamw",
                 "--dp 2 --zero 2 --accumulate 2",
                 "--dp 2 --zero 3 --offload host",
-                "--tp 2 --pp 2 --accumulate 2 --bf16"
+                "--tp 2 --pp 2 --accumulate 2 --bf16",
+                "--dp 2 --zero 1 --fp16 --loss-scale 1024"
             })
     void lossesAreThoseOfTheCpu(String techniques) throws Exception {
         List<Double> expected = techniques.contains("--optimizer") ? losses(techniques) : onCpu();
         double difference = difference(expected, losses("--device cuda " + techniques));
-        boolean narrow = techniques.contains("bf16");
+        boolean narrow = techniques.matches(".*(bf|fp)16.*");
         assertTrue(
                 difference <= (narrow ? NARROW : TOLERANCE), techniques + ": off by " + difference);
         if (narrow) {

@@ -1,0 +1,153 @@
+package io.jccl.train;
+
+import io.jccl.parallel.Compression;
+
+/** What has to hold for techniques to fit together and to a model. */
+final class TechniqueCheck {
+    private TechniqueCheck() {}
+
+    static void check(Techniques t, GptShape shape, int batch) {
+        range("--dp", t.data(), 1, 256);
+        range("--tp", t.tensor(), 1, 256);
+        range("--pp", t.pipeline(), 1, 256);
+        range("--ep", t.expert(), 1, 256);
+        range("--zero", t.zero(), -1, 3);
+        range("--accumulate", t.accumulate(), 1, 1 << 16);
+        range("world size --dp x --tp x --pp", t.ranks(), 1, 256);
+        require(
+                shape.hidden() % shape.heads() == 0,
+                "--heads is "
+                        + shape.heads()
+                        + ", expected a divisor of --hidden "
+                        + shape.hidden());
+        require(
+                shape.heads() % t.tensor() == 0,
+                "--tp is "
+                        + t.tensor()
+                        + ", expected a divisor of --heads "
+                        + shape.heads()
+                        + ": each rank computes whole heads");
+        Architecture a = shape.architecture();
+        require(
+                shape.heads() % a.keyHeads() == 0 && a.keyHeads() % t.tensor() == 0,
+                "--key-heads is "
+                        + a.keyHeads()
+                        + ", expected a divisor of --heads "
+                        + shape.heads()
+                        + " and a multiple of --tp "
+                        + t.tensor());
+        require(
+                shape.context() <= shape.positions(),
+                "--context is "
+                        + shape.context()
+                        + ", but the model has "
+                        + shape.positions()
+                        + " positions; give at most as many");
+        require(
+                a.wide() % t.tensor() == 0,
+                "--tp is "
+                        + t.tensor()
+                        + ", expected a divisor of the feed-forward part's width "
+                        + a.wide());
+        require(
+                !a.rotary() || shape.headSize() % 2 == 0,
+                "--hidden "
+                        + shape.hidden()
+                        + " of --heads "
+                        + shape.heads()
+                        + " is "
+                        + shape.headSize()
+                        + " for each head, but positions turn pairs of elements; expected an even"
+                        + " number");
+        require(
+                !a.tied() || t.pipeline() == 1,
+                "--pp is "
+                        + t.pipeline()
+                        + ", but the model's logits use its token embedding, which is on the first"
+                        + " stage; leave out --pp, or use --model jccl or llama");
+        require(
+                a.kind() == Architecture.Kind.JCCL || shape.experts() == 0,
+                "--experts is "
+                        + shape.experts()
+                        + ", but --model "
+                        + a.kind().label()
+                        + " has none; leave out one");
+        require(
+                t.pipeline() <= shape.layers(),
+                "--pp is "
+                        + t.pipeline()
+                        + ", expected at most --layers "
+                        + shape.layers()
+                        + ": each stage has a block or more");
+        require(
+                batch % t.microBatches() == 0,
+                "--batch is "
+                        + batch
+                        + ", expected a multiple of "
+                        + t.microBatches()
+                        + " micro-batches, --dp "
+                        + t.data()
+                        + " x --accumulate "
+                        + t.accumulate());
+        int rows = batch / t.microBatches() * shape.context();
+        require(
+                !t.sequenceParallel() || t.tensor() > 1,
+                "--sequence-parallel shares rows among tensor ranks, but --tp is "
+                        + t.tensor()
+                        + "; give --tp 2 or more");
+        require(
+                !t.sequenceParallel() || rows % t.tensor() == 0,
+                "--sequence-parallel needs a multiple of --tp "
+                        + t.tensor()
+                        + " rows in a micro-batch, but it has "
+                        + rows);
+        require(
+                t.expert() == 1 || shape.experts() > 0,
+                "--ep is " + t.expert() + ", but the model has no experts; give --experts");
+        require(
+                t.data() % t.expert() == 0,
+                "--ep is "
+                        + t.expert()
+                        + ", expected a divisor of --dp "
+                        + t.data()
+                        + ": experts are spread over ranks that see different samples");
+        boolean plain = t.compress() instanceof Compression.None;
+        require(
+                plain || t.data() > 1,
+                "--compress is "
+                        + t.compressLabel()
+                        + ", but --dp is 1: no rank sends gradients; give --dp 2 or more");
+        require(
+                plain || !t.sharded(),
+                "--compress is "
+                        + t.compressLabel()
+                        + ", which the gradient reducer does; with --zero, --offload or --bf16 or --fp16"
+                        + " gradients are ZeRO's, which sends them in their own type; leave out one");
+        require(
+                shape.experts() % t.expert() == 0,
+                "--ep is " + t.expert() + ", expected a divisor of --experts " + shape.experts());
+        require(
+                shape.experts() == 0 || shape.routing().choices() <= shape.experts(),
+                "--router "
+                        + shape.routing().label()
+                        + " needs "
+                        + shape.routing().choices()
+                        + " experts, but --experts is "
+                        + shape.experts());
+        require(
+                !shape.sharedExpert() || shape.experts() > 0,
+                "--shared-expert stands beside experts, but the model has none; give --experts");
+    }
+
+    private static void range(String name, int value, int least, int most) {
+        require(
+                value >= least && value <= most,
+                name + " is " + value + ", expected " + least + " to " + most);
+    }
+
+    private static void require(boolean holds, String message) {
+        if (!holds) {
+            throw new IllegalArgumentException(message);
+        }
+    }
+}
