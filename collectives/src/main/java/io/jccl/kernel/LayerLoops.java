@@ -19,6 +19,12 @@ public final class LayerLoops {
 
     private static final RowKernel K = RowKernel.BEST;
 
+    /** Elements that pass scratch memory at a time: 4 KiB. */
+    private static final int PIECE = 1 << 10;
+
+    private static final ThreadLocal<float[]> SCRATCH =
+            ThreadLocal.withInitial(() -> new float[PIECE]);
+
     private LayerLoops() {}
 
     /** The mean of a row. */
@@ -63,8 +69,17 @@ public final class LayerLoops {
         K.normBackward(x, at, g, at, width, mean, by, level, along, gradient, at);
     }
 
-    private static float logistic(float x) {
-        return 1 / (1 + (float) Math.exp(-x));
+    /** Scratch memory of each thread: {@link #PIECE} elements. */
+    private static float[] scratch() {
+        return SCRATCH.get();
+    }
+
+    /** Replaces elements by the logistic function of their negatives. */
+    private static void logistic(float[] negative, int count) {
+        K.exp(negative, 0, count, 0);
+        for (int i = 0; i < count; i++) {
+            negative[i] = 1 / (1 + negative[i]);
+        }
     }
 
     /** Squared ReLU: the square of positive elements, 0 for others; y may be x. */
@@ -77,40 +92,76 @@ public final class LayerLoops {
         K.reluSquaredBackward(x, 0, width, gradient, 0);
     }
 
+    /** What GELU's elements are multiplied by. */
+    private static void geluFactors(float[] x, int at, int count, float[] to) {
+        for (int i = 0; i < count; i++) {
+            float v = x[at + i];
+            to[i] = -GELU_SLOPE * (v + GELU_CUBE * v * v * v);
+        }
+        logistic(to, count);
+    }
+
     /** GELU; y may be x. */
     public static void gelu(float[] x, int width, float[] y) {
-        for (int i = 0; i < width; i++) {
-            float v = x[i];
-            y[i] = v * logistic(GELU_SLOPE * (v + GELU_CUBE * v * v * v));
+        float[] s = scratch();
+        for (int at = 0; at < width; at += PIECE) {
+            int count = Math.min(PIECE, width - at);
+            geluFactors(x, at, count, s);
+            for (int i = 0; i < count; i++) {
+                y[at + i] = x[at + i] * s[i];
+            }
         }
     }
 
     /** Turns the gradient of the output of {@link #gelu} into that of its input. */
     public static void geluBackward(float[] x, int width, float[] gradient) {
-        for (int i = 0; i < width; i++) {
-            float v = x[i];
-            float s = logistic(GELU_SLOPE * (v + GELU_CUBE * v * v * v));
-            float bend = s * (1 - s);
-            // Far from 0 the square would overflow, and 0 times infinity is NaN.
-            gradient[i] *=
-                    bend == 0 ? s : s + v * bend * (GELU_SLOPE * (1 + 3 * GELU_CUBE * v * v));
+        float[] factors = scratch();
+        for (int at = 0; at < width; at += PIECE) {
+            int count = Math.min(PIECE, width - at);
+            geluFactors(x, at, count, factors);
+            for (int i = 0; i < count; i++) {
+                float v = x[at + i];
+                float s = factors[i];
+                float bend = s * (1 - s);
+                // Far from 0 the square would overflow, and 0 times infinity is NaN.
+                gradient[at + i] *=
+                        bend == 0 ? s : s + v * bend * (GELU_SLOPE * (1 + 3 * GELU_CUBE * v * v));
+            }
         }
     }
 
-    /** SwiGLU: {@code y = a logistic(a) b} for a row of width a, then width b. */
+    /** The logistic function of some elements. */
+    private static void logistic(float[] x, int at, int count, float[] to) {
+        for (int i = 0; i < count; i++) {
+            to[i] = -x[at + i];
+        }
+        logistic(to, count);
+    }
+
+    /** SwiGLU: {@code y = a logistic(a) b} for a row of width a, then width b; y may be x. */
     public static void swiglu(float[] x, int width, float[] y) {
-        for (int i = 0; i < width; i++) {
-            y[i] = x[i] * logistic(x[i]) * x[width + i];
+        float[] s = scratch();
+        for (int at = 0; at < width; at += PIECE) {
+            int count = Math.min(PIECE, width - at);
+            logistic(x, at, count, s);
+            for (int i = 0; i < count; i++) {
+                y[at + i] = x[at + i] * s[i] * x[width + at + i];
+            }
         }
     }
 
     /** Replaces a row of {@link #swiglu}'s input by its gradient. */
     public static void swigluBackward(float[] x, int width, float[] dy) {
-        for (int i = 0; i < width; i++) {
-            float a = x[i];
-            float s = logistic(a);
-            x[i] = dy[i] * x[width + i] * (s * (1 + a * (1 - s)));
-            x[width + i] = dy[i] * (a * s);
+        float[] factors = scratch();
+        for (int at = 0; at < width; at += PIECE) {
+            int count = Math.min(PIECE, width - at);
+            logistic(x, at, count, factors);
+            for (int i = at; i < at + count; i++) {
+                float a = x[i];
+                float s = factors[i - at];
+                x[i] = dy[i] * x[width + i] * (s * (1 + a * (1 - s)));
+                x[width + i] = dy[i] * (a * s);
+            }
         }
     }
 

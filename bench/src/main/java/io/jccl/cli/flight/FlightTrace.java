@@ -17,7 +17,6 @@ import java.util.Map;
 final class FlightTrace {
     private static final double MICROS = 1e-3;
 
-    private final List<World> worlds;
     private final boolean align;
     private final int most;
     private final StringWriter text = new StringWriter();
@@ -25,7 +24,6 @@ final class FlightTrace {
     private final long origin;
 
     private FlightTrace(List<World> worlds, boolean align, int most) throws IOException {
-        this.worlds = worlds;
         this.align = align;
         this.most = most;
         json = new JsonFactory().createGenerator(text);
