@@ -144,7 +144,12 @@ public record GptShape(
 
         /** Columns of the whole matrix. */
         int columns() {
-            return groups.stream().mapToInt(g -> g).sum();
+            int sum = 0;
+            // Called for each element that is set at the beginning.
+            for (int i = 0; i < groups.size(); i++) {
+                sum += groups.get(i);
+            }
+            return sum;
         }
 
         /** The bias of a product with this matrix: a rank has that of its columns. */
