@@ -59,7 +59,7 @@ public record Recipe(RateSchedule schedule, double clip, List<Group> groups, dou
      * Tensors with another rate or decay.
      *
      * @param names of tensors or layers, such as {@code embedding} or {@code block0.w1}, or of a
-     *     tensor in all layers, such as {@code w1}
+     *     tensor in all layers, such as {@code w1}, or of all biases: {@code bias}
      * @param rate factor of the learning rate, 0 or more
      * @param decay weight decay; empty for that of the rule
      */
@@ -93,7 +93,10 @@ public record Recipe(RateSchedule schedule, double clip, List<Group> groups, dou
         private boolean has(String layer, String tensor) {
             String name = layer + "." + tensor;
             return names.stream()
-                    .anyMatch(n -> n.equals(tensor) || (name + ".").startsWith(n + "."));
+                    .anyMatch(n ->
+                            n.equals(tensor)
+                                    || tensor.endsWith("." + n)
+                                    || (name + ".").startsWith(n + "."));
         }
     }
 

@@ -15,8 +15,10 @@ import io.jccl.offload.optim.Optimizer;
 import io.jccl.train.RateSchedule.Shape;
 import java.nio.file.Path;
 import java.util.List;
+import java.util.Map;
 import java.util.Objects;
 import java.util.OptionalDouble;
+import java.util.TreeMap;
 import java.util.concurrent.atomic.AtomicReference;
 import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.Test;
@@ -113,6 +115,32 @@ class RecipeTest {
             most = Math.max(most, Math.abs(a.get(i) - b.get(i)));
         }
         return most;
+    }
+
+    /** A name may be that of all biases, of a tensor in all layers, or of a layer. */
+    @Test
+    void namesChooseTensors() {
+        GptShape shape =
+                new GptShape(1, 16, 2, 8, 20, Architecture.of(Architecture.Kind.GPT2, 16, 2));
+        Recipe.Group group =
+                new Recipe.Group(List.of("bias", "norm1", "head"), 1, OptionalDouble.of(0));
+        Recipe recipe = new Recipe(RateSchedule.CONSTANT, 1, List.of(group));
+        recipe.check(shape);
+        Optimizer rule = AdamW.defaults();
+        Map<String, String> all = new TreeMap<>();
+        for (Part.Layer l : new Part(shape, 0, 1, 0, 1, 0, 0).layers()) {
+            for (GptShape.Weight w : l.weights()) {
+                boolean decays = recipe.group(rule, l.name(), w.name(), true).optimizer() == rule;
+                all.put(l.name() + "." + w.name(), decays ? "decays" : "does not");
+            }
+        }
+        assertEquals("does not", all.get("block0.qkv.bias"));
+        assertEquals("does not", all.get("block0.norm1.bias"));
+        assertEquals("does not", all.get("block0.norm1"));
+        assertEquals("decays", all.get("block0.norm2"));
+        assertEquals("decays", all.get("block0.qkv"));
+        assertEquals("decays", all.get("embedding.token"));
+        assertEquals("does not", all.get("head.norm"));
     }
 
     /**
