@@ -27,6 +27,107 @@ final class NarrowVectors {
 
     private NarrowVectors() {}
 
+    // The loops are written out: a method that takes or returns a vector is not always inlined, and
+    // then the vector is allocated.
+
+    /** Widens elements of a narrow type, as many as whole vectors have. */
+    static void widen(DataType type, MemorySegment s, long at, float[] to, int first, int count) {
+        if (type == DataType.BFLOAT16) {
+            widenBfloat16(s, at, to, first, count);
+        } else {
+            widenFloat16(s, at, to, first, count);
+        }
+    }
+
+    private static void widenBfloat16(MemorySegment s, long at, float[] to, int first, int count) {
+        for (int i = 0; i < count; i += FLOATS.length()) {
+            IntVector bits =
+                    (IntVector)
+                            ShortVector.fromMemorySegment(SHORTS, s, at + 2L * i, ORDER)
+                                    .castShape(INTS, 0);
+            bits.lanewise(VectorOperators.LSHL, 16).reinterpretAsFloats().intoArray(to, first + i);
+        }
+    }
+
+    private static void widenFloat16(MemorySegment s, long at, float[] to, int first, int count) {
+        for (int i = 0; i < count; i += FLOATS.length()) {
+            IntVector bits =
+                    (IntVector)
+                            ShortVector.fromMemorySegment(SHORTS, s, at + 2L * i, ORDER)
+                                    .castShape(INTS, 0);
+            IntVector magnitude =
+                    bits.lanewise(VectorOperators.AND, 0x7fff).lanewise(VectorOperators.LSHL, 13);
+            IntVector value = magnitude.reinterpretAsFloats().mul(0x1p112f).reinterpretAsInts();
+            value =
+                    value.blend(
+                            magnitude.lanewise(VectorOperators.OR, INFINITY),
+                            magnitude.compare(VectorOperators.GE, 31 << 23));
+            value.lanewise(
+                            VectorOperators.OR,
+                            bits.lanewise(VectorOperators.LSHL, 16)
+                                    .lanewise(VectorOperators.AND, SIGN))
+                    .reinterpretAsFloats()
+                    .intoArray(to, first + i);
+        }
+    }
+
+    /** Rounds elements to a narrow type, as many as whole vectors have. */
+    static void round(float[] from, int first, DataType type, MemorySegment s, long at, int count) {
+        if (type == DataType.BFLOAT16) {
+            roundBfloat16(from, first, s, at, count);
+        } else {
+            roundFloat16(from, first, s, at, count);
+        }
+    }
+
+    private static void roundBfloat16(
+            float[] from, int first, MemorySegment s, long at, int count) {
+        for (int i = 0; i < count; i += FLOATS.length()) {
+            IntVector bits = FloatVector.fromArray(FLOATS, from, first + i).reinterpretAsInts();
+            IntVector high = bits.lanewise(VectorOperators.LSHR, 16);
+            IntVector rounded =
+                    bits.add(high.lanewise(VectorOperators.AND, 1))
+                            .add(0x7fff)
+                            .lanewise(VectorOperators.LSHR, 16);
+            IntVector narrow =
+                    rounded.blend(
+                            high.lanewise(VectorOperators.OR, 0x40),
+                            bits.lanewise(VectorOperators.AND, ~SIGN)
+                                    .compare(VectorOperators.GT, INFINITY));
+            ((ShortVector) narrow.castShape(SHORTS, 0)).intoMemorySegment(s, at + 2L * i, ORDER);
+        }
+    }
+
+    private static void roundFloat16(float[] from, int first, MemorySegment s, long at, int count) {
+        for (int i = 0; i < count; i += FLOATS.length()) {
+            IntVector bits = FloatVector.fromArray(FLOATS, from, first + i).reinterpretAsInts();
+            IntVector magnitude = bits.lanewise(VectorOperators.AND, ~SIGN);
+            IntVector odd =
+                    magnitude.lanewise(VectorOperators.LSHR, 13).lanewise(VectorOperators.AND, 1);
+            IntVector code =
+                    magnitude
+                            .sub((127 - 15) << 23)
+                            .add(0xfff)
+                            .add(odd)
+                            .lanewise(VectorOperators.LSHR, 13);
+            IntVector small =
+                    magnitude
+                            .reinterpretAsFloats()
+                            .add(0.5f)
+                            .reinterpretAsInts()
+                            .sub(Float.floatToRawIntBits(0.5f));
+            code = code.blend(small, magnitude.compare(VectorOperators.LT, (127 - 14) << 23));
+            code = code.blend(0x7c00, magnitude.compare(VectorOperators.GE, (127 + 16) << 23));
+            code = code.blend(0x7e00, magnitude.compare(VectorOperators.GT, INFINITY));
+            IntVector narrow =
+                    code.lanewise(
+                            VectorOperators.OR,
+                            bits.lanewise(VectorOperators.LSHR, 16)
+                                    .lanewise(VectorOperators.AND, 0x8000));
+            ((ShortVector) narrow.castShape(SHORTS, 0)).intoMemorySegment(s, at + 2L * i, ORDER);
+        }
+    }
+
     static FloatVector load(DataType type, MemorySegment s, long at) {
         if (type == DataType.FLOAT32) {
             return FloatVector.fromMemorySegment(FLOATS, s, at, ORDER);

@@ -40,8 +40,8 @@ final class VectorRows extends RowKernel {
     public void load(MemorySegment from, DataType type, long index, float[] to, int at, int count) {
         int size = type.size();
         int whole = narrow(type) ? F.loopBound(count) : 0;
-        for (int i = 0; i < whole; i += LANES) {
-            NarrowVectors.load(type, from, (index + i) * size).intoArray(to, at + i);
+        if (whole > 0) {
+            NarrowVectors.widen(type, from, index * size, to, at, whole);
         }
         if (whole < count) {
             rest.load(from, type, index + whole, to, at + whole, count - whole);
@@ -53,9 +53,8 @@ final class VectorRows extends RowKernel {
             float[] from, int at, MemorySegment to, DataType type, long index, int count) {
         int size = type.size();
         int whole = narrow(type) ? F.loopBound(count) : 0;
-        for (int i = 0; i < whole; i += LANES) {
-            FloatVector values = FloatVector.fromArray(F, from, at + i);
-            NarrowVectors.store(values, type, to, (index + i) * size);
+        if (whole > 0) {
+            NarrowVectors.round(from, at, type, to, index * size, whole);
         }
         if (whole < count) {
             rest.store(from, at + whole, to, type, index + whole, count - whole);
