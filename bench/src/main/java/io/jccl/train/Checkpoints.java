@@ -141,7 +141,8 @@ final class Checkpoints {
         world.device().defaultStream().synchronize();
     }
 
-    private static void write(Path file, String text) throws IOException {
+    /** Writes a text to a file, which has its name once it is whole. */
+    static void write(Path file, String text) throws IOException {
         ByteBuffer bytes = ByteBuffer.wrap(text.getBytes(StandardCharsets.UTF_8));
         AtomicFile.write(
                 file,

@@ -4,11 +4,8 @@ import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import io.jccl.internal.AtomicFile;
 import io.jccl.train.Architecture.Kind;
 import java.io.IOException;
-import java.nio.ByteBuffer;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
@@ -192,14 +189,6 @@ public final class ModelConfig {
             to.put("rope_theta", a.rotaryBase());
         }
         to.put("torch_dtype", "float32");
-        byte[] text = (to.toPrettyString() + "\n").getBytes(StandardCharsets.UTF_8);
-        ByteBuffer bytes = ByteBuffer.wrap(text);
-        AtomicFile.write(
-                folder.resolve(NAME),
-                c -> {
-                    while (bytes.hasRemaining()) {
-                        c.write(bytes);
-                    }
-                });
+        Checkpoints.write(folder.resolve(NAME), to.toPrettyString() + "\n");
     }
 }
