@@ -21,7 +21,6 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicReference;
 import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -81,24 +80,7 @@ class HubWeightsTest {
     }
 
     private static double[] losses(RunSettings s) throws IOException {
-        Corpus corpus = Corpus.of(TEXT);
-        TrainRun run = new TrainRun(corpus, s, s.techniques().ranks());
-        AtomicReference<List<Double>> losses = new AtomicReference<>();
-        Communicator.runLocal(
-                s.techniques().ranks(),
-                comm -> {
-                    List<Double> mine = run.run(comm, step -> {}).losses();
-                    if (comm.rank() == 0) {
-                        losses.set(mine);
-                    }
-                });
-        return Objects.requireNonNull(losses.get()).stream().mapToDouble(d -> d).toArray();
-    }
-
-    private static float[] read(Safetensors in, String name) throws IOException {
-        float[] values = new float[(int) in.tensor(name).count()];
-        in.read(name, 0, Buffer.wrap(MemorySegment.ofArray(values), DataType.FLOAT32));
-        return values;
+        return WeightFilesTest.array(WeightFilesTest.losses(s, Corpus.of(TEXT)));
     }
 
     @ParameterizedTest
@@ -114,7 +96,7 @@ class HubWeightsTest {
                                 settings(shape, "single", 1, from, null));
                 Safetensors theirs = Safetensors.open(from, "expected.safetensors")) {
             trainer.load(from);
-            float[] expected = read(theirs, "logits");
+            float[] expected = WeightFilesTest.read(theirs, "logits");
             for (int s = 0; s < BATCH; s++) {
                 int place = Corpus.place(1, s, 0, corpus.length() - CONTEXT);
                 int[] tokens = new int[CONTEXT];
@@ -159,8 +141,8 @@ class HubWeightsTest {
             // What is saved has the names of transformers, and no others.
             assertEquals(theirs.names().size() - 2, ours.names().size());
             for (String name : ours.names()) {
-                float[] a = read(theirs, name);
-                float[] b = read(ours, name);
+                float[] a = WeightFilesTest.read(theirs, name);
+                float[] b = WeightFilesTest.read(ours, name);
                 if (name.endsWith("c_attn.bias")) {
                     // Softmax does not change with the keys' bias: its gradient is rounding alone.
                     System.arraycopy(a, a.length / 3, b, a.length / 3, a.length / 3);

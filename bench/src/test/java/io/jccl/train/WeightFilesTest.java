@@ -77,7 +77,7 @@ class WeightFilesTest {
                 save);
     }
 
-    private static List<Double> losses(RunSettings s, Corpus corpus) {
+    static List<Double> losses(RunSettings s, Corpus corpus) {
         TrainRun run = new TrainRun(corpus, s, s.techniques().ranks());
         AtomicReference<List<Double>> losses = new AtomicReference<>();
         Communicator.runLocal(
@@ -91,7 +91,7 @@ class WeightFilesTest {
         return Objects.requireNonNull(losses.get());
     }
 
-    private static float[] read(Safetensors in, String name) throws IOException {
+    static float[] read(Safetensors in, String name) throws IOException {
         float[] values = new float[(int) in.tensor(name).count()];
         in.read(name, 0, Buffer.wrap(MemorySegment.ofArray(values), DataType.FLOAT32));
         return values;
@@ -105,7 +105,7 @@ class WeightFilesTest {
         }
     }
 
-    private static double[] array(List<Double> values) {
+    static double[] array(List<Double> values) {
         return values.stream().mapToDouble(d -> d).toArray();
     }
 
