@@ -13,11 +13,13 @@ import io.jccl.testfake.TestFake;
 import io.jccl.testkit.Workers;
 import io.jccl.testkit.Workers.Worker;
 import java.io.IOException;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import jdk.jfr.FlightRecorder;
 import jdk.jfr.Recording;
 import jdk.jfr.consumer.RecordedEvent;
 import jdk.jfr.consumer.RecordingFile;
@@ -188,6 +190,44 @@ class FlightEventTest {
         }
         assertEquals(1, events.stream().map(e -> e.getString("communicator")).distinct().count());
         NcclRanks.reset();
+    }
+
+    /** A rank that counts events before and after it starts a recording. */
+    static final class Later {
+        private Later() {}
+
+        public static void main(String[] args) throws IOException {
+            try (Communicator c = Communicator.local(1).getFirst();
+                    Buffer b = c.device().allocate(DataType.INT32, 10)) {
+                Stream stream = c.device().defaultStream();
+                c.allReduce(b, ReduceOp.SUM, stream);
+                System.out.println("INITIALIZED " + FlightRecorder.isInitialized());
+                Path file = Files.createTempFile("later", ".jfr");
+                try (Recording recording = new Recording()) {
+                    recording.enable(COLLECTIVE);
+                    recording.start();
+                    c.allReduce(b, ReduceOp.SUM, stream);
+                    c.allReduce(b, ReduceOp.MAX, stream);
+                    recording.stop();
+                    recording.dump(file);
+                    System.out.println("EVENTS " + RecordingFile.readAllEvents(file).size());
+                } finally {
+                    Files.delete(file);
+                }
+            }
+        }
+    }
+
+    /** The recorder takes long to initialize, so programs that do not record start without. */
+    @Test
+    void theRecorderIsInitializedByRecordingsAlone() {
+        try (Workers workers = new Workers(1, Workers.newJobId(), List.of(), Map.of())) {
+            workers.startAll(Later.class);
+            Worker worker = workers.all().getFirst();
+            worker.await("INITIALIZED false", Duration.ofSeconds(60));
+            worker.await("EVENTS 2", Duration.ofSeconds(60));
+            assertEquals(0, worker.join(Duration.ofSeconds(60)));
+        }
     }
 
     /** An image may lack the module jdk.jfr. */

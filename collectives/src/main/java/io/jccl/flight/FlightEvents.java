@@ -4,7 +4,9 @@ import io.jccl.Algorithm;
 
 /**
  * Events of Java's flight recorder, if the module jdk.jfr is present. If it is absent or switched
- * off, only a test of a flag remains in the compiled code of an operation.
+ * off, only a test of a flag remains in the compiled code of an operation. The event classes are
+ * loaded when a recording exists and not before: loading them initializes the recorder, which takes
+ * a third of the start of a short program.
  */
 public final class FlightEvents {
     /** Determined once: modules cannot be added later. */
@@ -23,9 +25,14 @@ public final class FlightEvents {
         }
     }
 
+    /** Whether there is or was a recording. */
+    private static boolean recording() {
+        return PRESENT && jdk.jfr.FlightRecorder.isInitialized();
+    }
+
     /** Whether a recording has enabled collectives. */
     public static boolean on() {
-        return PRESENT && JfrEvents.COLLECTIVE.isEnabled();
+        return recording() && JfrEvents.COLLECTIVE.isEnabled();
     }
 
     /** Creates a reusable event for the operations of one request. */
@@ -64,7 +71,7 @@ public final class FlightEvents {
 
     /** Whether a recording has enabled the progress of engines that complete operations later. */
     public static boolean progressOn() {
-        return PRESENT && JfrEvents.PROGRESS.isEnabled();
+        return recording() && JfrEvents.PROGRESS.isEnabled();
     }
 
     /** For an engine that completes operations later: all up to this one are complete. */

@@ -34,7 +34,7 @@ final class ComputeTimer implements Runnable {
         if (b == null) {
             began = now;
             before = context.stats().working(now);
-            if (ScheduleEvents.COMPUTE.isEnabled()) {
+            if (ScheduleEvents.compute()) {
                 event = new ScheduleEvents.ComputeEvent();
                 event.layer = name;
                 event.phase = phase.name();
@@ -51,7 +51,7 @@ final class ComputeTimer implements Runnable {
             }
             trace.record(Track.COMPUTE, name, phase.name(), b.began, now, 0);
         }
-        if (stalled && ScheduleEvents.STALL.isEnabled()) {
+        if (stalled && ScheduleEvents.stalls()) {
             ScheduleEvents.StallEvent e = new ScheduleEvents.StallEvent();
             e.layer = name;
             e.stallTime = b.began - b.before;

@@ -228,8 +228,8 @@ public final class LayerSchedule implements AutoCloseable {
         timing =
                 options.timing()
                         || options.trace() != null
-                        || ScheduleEvents.COMPUTE.isEnabled()
-                        || ScheduleEvents.STALL.isEnabled()
+                        || ScheduleEvents.compute()
+                        || ScheduleEvents.stalls()
                         || (options.depth() == ScheduleOptions.AUTOMATIC && stats.learning());
         state.begin(kind, goOn);
     }

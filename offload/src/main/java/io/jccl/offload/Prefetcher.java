@@ -154,7 +154,7 @@ final class Prefetcher {
             long now = System.nanoTime();
             trace.record(Track.EVICT, l.name(), "evict", now, now, l.deviceBytes());
         }
-        if (ScheduleEvents.EVICT.isEnabled()) {
+        if (ScheduleEvents.evictions()) {
             ScheduleEvents.EvictEvent e = new ScheduleEvents.EvictEvent();
             e.layer = l.name();
             e.forLayer = context.layers().get(layer).name();

@@ -5,20 +5,42 @@ import jdk.jfr.DataAmount;
 import jdk.jfr.Description;
 import jdk.jfr.Enabled;
 import jdk.jfr.Event;
+import jdk.jfr.FlightRecorder;
 import jdk.jfr.Label;
 import jdk.jfr.Name;
 import jdk.jfr.StackTrace;
 import jdk.jfr.Timespan;
 
-/** What a flight recording tells about a schedule. All off unless the recording enables them. */
+/**
+ * What a flight recording contains about a schedule. All off unless the recording enables them. The
+ * event classes are loaded once there is a recording, since loading them initializes the recorder.
+ */
 final class ScheduleEvents {
-    // Asked whether they are enabled, never committed.
-    static final TransferEvent TRANSFER = new TransferEvent();
-    static final ComputeEvent COMPUTE = new ComputeEvent();
-    static final StallEvent STALL = new StallEvent();
-    static final EvictEvent EVICT = new EvictEvent();
+    /** Asked whether they are enabled, never committed. */
+    private static final class Probes {
+        static final TransferEvent TRANSFER = new TransferEvent();
+        static final ComputeEvent COMPUTE = new ComputeEvent();
+        static final StallEvent STALL = new StallEvent();
+        static final EvictEvent EVICT = new EvictEvent();
+    }
 
     private ScheduleEvents() {}
+
+    static boolean transfers() {
+        return FlightRecorder.isInitialized() && Probes.TRANSFER.isEnabled();
+    }
+
+    static boolean compute() {
+        return FlightRecorder.isInitialized() && Probes.COMPUTE.isEnabled();
+    }
+
+    static boolean stalls() {
+        return FlightRecorder.isInitialized() && Probes.STALL.isEnabled();
+    }
+
+    static boolean evictions() {
+        return FlightRecorder.isInitialized() && Probes.EVICT.isEnabled();
+    }
 
     @Name("io.jccl.offload.Transfer")
     @Label("Layer Transfer")

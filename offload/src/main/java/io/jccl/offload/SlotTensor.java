@@ -61,7 +61,7 @@ final class SlotTensor {
     }
 
     private ScheduleEvents.@Nullable TransferEvent event(String direction) {
-        if (!ScheduleEvents.TRANSFER.isEnabled()) {
+        if (!ScheduleEvents.transfers()) {
             return null;
         }
         ScheduleEvents.TransferEvent e = new ScheduleEvents.TransferEvent();

@@ -16,6 +16,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 import java.util.zip.CRC32C;
+import jdk.jfr.FlightRecorder;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -133,6 +134,9 @@ final class MetricsLog implements TrainRun.Report, AutoCloseable {
     }
 
     private static void record(Metrics m) {
+        if (!FlightRecorder.isInitialized()) {
+            return; // without loading the class, which would initialize it
+        }
         StepEvent event = new StepEvent();
         if (event.isEnabled()) {
             event.step = m.step.number();
