@@ -2,15 +2,16 @@ package io.jccl.testfake;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
+import java.nio.file.StandardOpenOption;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.Comparator;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
@@ -24,8 +25,8 @@ import org.junit.jupiter.api.Assumptions;
  * collectives/src/test/c/build} and the system's C compiler, into {@code collectives/target/fakes},
  * for the tests of all modules.
  *
- * <p>What was built from the same sources with the same compiler and flags is used again. Several
- * threads and JVMs may build at once. Where there is a compiler and it fails, the test fails; where
+ * <p>What was built from the same sources with the same compiler and flags is used again. Of several
+ * threads and JVMs one builds, and the others wait for it. Where there is a compiler and it fails, the test fails; where
  * there is none, it is skipped.
  */
 public final class FakeBuild {
@@ -64,7 +65,7 @@ public final class FakeBuild {
      * @param flags more flags for the compiler, such as {@code -DJCCL_FAKE_MAX_VERSION=22105}
      * @return its folder
      */
-    public static Path home(String... flags) {
+    public static synchronized Path home(String... flags) {
         String compiler = compiler().orElse("");
         Assumptions.assumeFalse(
                 compiler.isEmpty(),
@@ -72,9 +73,17 @@ public final class FakeBuild {
         try {
             Path all = module().resolve("target").resolve("fakes");
             Path done = all.resolve(hash(compiler, flags));
-            if (!Files.isDirectory(done)) {
-                Files.createDirectories(all);
-                build(compiler, flags, Files.createTempDirectory(all, "building"), done);
+            if (Files.isDirectory(done)) {
+                return done;
+            }
+            Files.createDirectories(all);
+            Path lock = all.resolve("lock");
+            try (FileChannel channel =
+                    FileChannel.open(lock, StandardOpenOption.CREATE, StandardOpenOption.WRITE)) {
+                channel.lock(); // until the channel is closed
+                if (!Files.isDirectory(done)) {
+                    build(compiler, flags, Files.createTempDirectory(all, "building"), done);
+                }
             }
             return done;
         } catch (IOException e) {
@@ -156,22 +165,7 @@ public final class FakeBuild {
         if (ended.status() != 0) {
             throw new AssertionError(String.join(" ", command) + " failed:\n" + ended.output());
         }
-        try {
-            Files.move(folder, done, StandardCopyOption.ATOMIC_MOVE);
-        } catch (IOException e) {
-            if (!Files.isDirectory(done)) {
-                throw e;
-            }
-            delete(folder); // another one was faster
-        }
-    }
-
-    private static void delete(Path folder) throws IOException {
-        try (Stream<Path> files = Files.walk(folder)) {
-            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
-                Files.delete(file);
-            }
-        }
+        Files.move(folder, done, StandardCopyOption.ATOMIC_MOVE);
     }
 
     /** The folder of module collectives, wherever the tests were started. */
