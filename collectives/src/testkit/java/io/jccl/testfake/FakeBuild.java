@@ -25,9 +25,9 @@ import org.junit.jupiter.api.Assumptions;
  * collectives/src/test/c/build} and the system's C compiler, into {@code collectives/target/fakes},
  * for the tests of all modules.
  *
- * <p>What was built from the same sources with the same compiler and flags is used again. Of several
- * threads and JVMs one builds, and the others wait for it. Where there is a compiler and it fails, the test fails; where
- * there is none, it is skipped.
+ * <p>What was built from the same sources with the same compiler and flags is used again. Of
+ * several threads and JVMs one builds, and the others wait for it. Where there is a compiler and it
+ * fails, the test fails; where there is none, it is skipped.
  */
 public final class FakeBuild {
     private static final Duration PATIENCE = Duration.ofMinutes(5);
