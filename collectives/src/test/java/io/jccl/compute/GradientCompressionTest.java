@@ -10,10 +10,8 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import java.util.Arrays;
-import java.util.Comparator;
 import java.util.List;
 import java.util.SplittableRandom;
-import java.util.stream.IntStream;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
@@ -29,20 +27,13 @@ class GradientCompressionTest extends ComputeTests {
 
     /** Indices by magnitude, equal ones by index; NaN above all, by its bits. */
     private static int[] largest(double[] x, int k) {
-        int[] order =
-                IntStream.range(0, x.length)
-                        .boxed()
-                        .sorted(
-                                Comparator.comparing(
-                                                (Integer i) ->
-                                                        -(long)
-                                                                (Float.floatToRawIntBits(
-                                                                                (float) x[i])
-                                                                        & 0x7fffffff))
-                                        .thenComparing(i -> i))
-                        .limit(k)
-                        .mapToInt(i -> i)
-                        .toArray();
+        long[] keys = new long[x.length];
+        for (int i = 0; i < x.length; i++) {
+            long magnitude = Float.floatToRawIntBits((float) x[i]) & 0x7fffffff;
+            keys[i] = (0x7fffffff - magnitude) << 32 | i;
+        }
+        Arrays.sort(keys);
+        int[] order = Arrays.stream(keys).limit(k).mapToInt(key -> (int) key).toArray();
         Arrays.sort(order);
         return order;
     }
