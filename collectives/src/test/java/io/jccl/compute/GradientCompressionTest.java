@@ -41,8 +41,7 @@ class GradientCompressionTest extends ComputeTests {
     private void select(Run r, double[] x, int k, String what) {
         Buffer vector = of(r.c, DataType.FLOAT32, x);
         Buffer selection = of(r.c, DataType.INT32, new double[2 * k]);
-        Buffer scratch =
-                of(r.c, DataType.INT32, new double[GradientCompression.SELECTION_SCRATCH]);
+        Buffer scratch = of(r.c, DataType.INT32, new double[GradientCompression.SELECTION_SCRATCH]);
         r.c.compression().selectLargest(vector, selection, scratch, r.stream);
         int[] order = largest(x, k);
         double[] expected = new double[2 * k];
