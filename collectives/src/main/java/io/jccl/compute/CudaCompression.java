@@ -75,14 +75,7 @@ final class CudaCompression extends CheckedCompression {
         int blocks = blocks(chunks);
         count.launch().put(x).put(n).put(chunk).put(scratch).run(s, blocks);
         offsets.launch().put(scratch).put(chunks).run(s, 1);
-        move.launch()
-                .put(x)
-                .put(n)
-                .put(chunk)
-                .put(scratch)
-                .put(selection)
-                .put(k)
-                .run(s, blocks);
+        move.launch().put(x).put(n).put(chunk).put(scratch).put(selection).put(k).run(s, blocks);
     }
 
     @Override
@@ -114,18 +107,13 @@ final class CudaCompression extends CheckedCompression {
 
     @Override
     void doOrthonormalize(ThinMatrices matrices, Stream stream) {
-        launch(orthonormalize, matrices)
-                .run(compute.on(stream), blocks(matrices.shapes().size()));
+        launch(orthonormalize, matrices).run(compute.on(stream), blocks(matrices.shapes().size()));
     }
 
     @Override
     void doRedraw(ThinMatrices matrices, Buffer drawn, long seed, Stream stream) {
         CudaStream s = compute.on(stream);
         launch(findZero, matrices).put(matrices.zero()).run(s, blocks(matrices.columns()));
-        launch(redraw, matrices)
-                .put(matrices.zero())
-                .put(seed)
-                .put(drawn)
-                .run(s, 1);
+        launch(redraw, matrices).put(matrices.zero()).put(seed).put(drawn).run(s, 1);
     }
 }

@@ -22,8 +22,7 @@ final class HostCompression extends CheckedCompression {
         MemorySegment to = selection.asSegment();
         int count = (int) x.count();
         int k = (int) (selection.count() / 2);
-        HostCompute.enqueue(
-                stream, () -> new LargestSelection().select(from, null, count, k, to));
+        HostCompute.enqueue(stream, () -> new LargestSelection().select(from, null, count, k, to));
     }
 
     @Override

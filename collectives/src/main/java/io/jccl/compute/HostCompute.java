@@ -189,8 +189,7 @@ final class HostCompute extends CheckedCompute {
                 (begin, end) -> {
                     for (long i = begin; i < end; i++) {
                         double x = Codec.get(from, type, i);
-                        double value =
-                                type == DataType.FLOAT64 ? x / divisor : (float) x / single;
+                        double value = type == DataType.FLOAT64 ? x / divisor : (float) x / single;
                         Codec.set(to, type, i, value);
                     }
                 });

@@ -215,8 +215,7 @@ class TrainCudaTest {
         List<Double> expected = losses(techniques);
         assertTrue(difference(onCpu(), expected) > 1e-4, "nothing was compressed");
         Path at = output.resolve("checkpoint");
-        Result r =
-                jccl(Map.of(), MODEL + "2 --device cuda " + techniques + " --checkpoint " + at);
+        Result r = jccl(Map.of(), MODEL + "2 --device cuda " + techniques + " --checkpoint " + at);
         assertEquals(0, r.status(), r::toString);
         List<Double> whole = losses("--device cuda " + techniques);
         double off = difference(expected, whole);

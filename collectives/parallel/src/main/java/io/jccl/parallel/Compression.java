@@ -9,8 +9,8 @@ import java.util.Objects;
  *
  * <p>All of them work on the host and on GPUs. {@link Cast} and {@link TopK} give the same bits
  * there as far as NCCL's additions do; the products of {@link PowerSgd} are sums in another order.
- * {@link TopK} and {@link PowerSgd} are lossy, so each rank adds the error of a step to its gradient
- * of the next step (error feedback, Karimireddy et al., <a
+ * {@link TopK} and {@link PowerSgd} are lossy, so each rank adds the error of a step to its
+ * gradient of the next step (error feedback, Karimireddy et al., <a
  * href="https://arxiv.org/abs/1901.09847">arXiv 1901.09847</a>); this takes as much memory as the
  * gradients themselves. A parameter that no rank used can therefore still have a gradient.
  */

@@ -191,8 +191,7 @@ final class GradientBuckets implements AutoCloseable {
                             ? new Exchange.Cast(own, memory, cast.type())
                             : new Exchange.DeviceCast(own, on, memory, cast.type());
             case Compression.TopK topK ->
-                    new TopKExchange(
-                            own, on, memory, plan.elements(parameters), topK.density());
+                    new TopKExchange(own, on, memory, plan.elements(parameters), topK.density());
             case Compression.PowerSgd power ->
                     on == null || products == null
                             ? new PowerSgdExchange(own, memory, plan, parameters, power)

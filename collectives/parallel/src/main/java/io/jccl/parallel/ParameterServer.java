@@ -152,8 +152,8 @@ public final class ParameterServer implements AutoCloseable {
      * @param world workers and servers; must outlive the parameter server, which does not close it
      * @param parameters on a worker, its copy of all parameters, float32 or float64, in memory of
      *     the host or a GPU; ignored and may be null on a server
-     * @param gradients on a worker, as many elements of the same type, on the host or a GPU; ignored
-     *     and may be null on a server
+     * @param gradients on a worker, as many elements of the same type, on the host or a GPU;
+     *     ignored and may be null on a server
      * @param options settings, the same on all ranks
      * @return this rank's worker or server
      * @throws IllegalArgumentException if there are no workers, the buffers do not match, or the
@@ -300,10 +300,9 @@ public final class ParameterServer implements AutoCloseable {
     }
 
     /**
-     * Sends this worker's gradients to the servers; they may be overwritten on return. On a GPU, they
-     * are what work on the default stream has computed. With {@link
-     * Consistency.Synchronous} it blocks while an earlier push of this worker still waits for those
-     * of the others.
+     * Sends this worker's gradients to the servers; they may be overwritten on return. On a GPU,
+     * they are what work on the default stream has computed. With {@link Consistency.Synchronous}
+     * it blocks while an earlier push of this worker still waits for those of the others.
      *
      * @throws IllegalStateException on a server
      * @throws JcclException if a rank has failed

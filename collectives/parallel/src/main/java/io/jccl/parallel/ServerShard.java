@@ -97,8 +97,7 @@ final class ServerShard implements AutoCloseable {
             addend = gpu ? own(where.allocate(type, count)) : null;
             for (int i = 0; i < n; i++) {
                 requests[i] = own(device.allocate(DataType.INT64, 1));
-                gradients[i] =
-                        own(gpu ? Cuda.pinned(type, count) : device.allocate(type, count));
+                gradients[i] = own(gpu ? Cuda.pinned(type, count) : device.allocate(type, count));
                 copies[i] = own(device.allocate(type, bound < 0 ? 0 : count));
             }
             done = true;

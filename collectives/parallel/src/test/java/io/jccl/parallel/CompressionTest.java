@@ -220,8 +220,7 @@ class CompressionTest {
         for (int p = 0; p < 10; p++) {
             parameters.add(new Parameter("p" + p, 1, DataType.FLOAT32));
         }
-        ReducerOptions options =
-                ReducerOptions.DEFAULT.withCompression(new Compression.TopK(0.5));
+        ReducerOptions options = ReducerOptions.DEFAULT.withCompression(new Compression.TopK(0.5));
         Communicator.runLocal(
                 2,
                 c -> {

@@ -295,7 +295,9 @@ class DeviceReducerTest {
         }
     }
 
-    /** Waiting for a stream makes small objects until it is compiled; an uncompressed step waits. */
+    /**
+     * Waiting for a stream makes small objects until it is compiled; an uncompressed step waits.
+     */
     @ParameterizedTest
     @CsvSource({"true", "false"})
     void compressionAllocatesNothingInAStep(boolean topK) {
