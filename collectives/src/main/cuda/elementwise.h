@@ -1,4 +1,4 @@
-/* Element by element: fill, cast, add, scale, axpy; and a kernel that only takes time. */
+/* Element by element: fill, cast, add, scale, divide, axpy; and a kernel that only takes time. */
 
 #define FILL(bits) \
   KERNEL(fill_u##bits, u##bits *target, u##bits value, long n) { \
@@ -42,6 +42,10 @@ CAST(f16, bf16)
   KERNEL(scale_##name, const name##_t *source, double factor, name##_t *target, long n) { \
     wide_of<name##_t>::type f = (wide_of<name##_t>::type)factor; \
     EACH(i, n) { narrow(widen(source[i]) * f, &target[i]); } \
+  } \
+  KERNEL(divide_##name, const name##_t *source, double divisor, name##_t *target, long n) { \
+    wide_of<name##_t>::type d = (wide_of<name##_t>::type)divisor; \
+    EACH(i, n) { narrow(widen(source[i]) / d, &target[i]); } \
   } \
   KERNEL(axpy_##name, double alpha, const name##_t *x, name##_t *y, long n) { \
     wide_of<name##_t>::type f = (wide_of<name##_t>::type)alpha; \

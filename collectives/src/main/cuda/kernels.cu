@@ -5,5 +5,7 @@
 #include "loss.h"
 #include "attention.h"
 #include "norm.h"
+#include "orthonormal.h"
 #include "rows.h"
+#include "select.h"
 #include "update.h"

@@ -29,6 +29,16 @@ extern thread_local jcf_dim3 threadIdx, blockIdx, blockDim, gridDim;
 void __syncthreads();
 
 /*
+ * CUDA C++ Programming Guide 13.0, "Atomic Functions": returns the old value. Blocks and threads run
+ * on one thread of the machine.
+ */
+INLINE unsigned atomicAdd(unsigned *at, unsigned more) {
+  unsigned old = *at;
+  *at = old + more;
+  return old;
+}
+
+/*
  * What each lane of the calling thread's warp has brought: a wait of all threads of the block, so a
  * kernel in which one warp exchanges and another does not ends as one that misses a __syncthreads.
  */

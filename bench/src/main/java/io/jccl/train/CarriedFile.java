@@ -32,7 +32,9 @@ final class CarriedFile {
                         StandardOpenOption.WRITE)) {
             for (Buffer b : buffers) {
                 for (long at = 0; at < b.byteSize(); at += PIECE) {
-                    ByteBuffer piece = piece(b, at);
+                    Buffer part = part(b, at);
+                    ByteBuffer piece = ByteBuffer.allocate((int) part.byteSize());
+                    part.copyTo(MemorySegment.ofBuffer(piece));
                     crc.update(piece.duplicate());
                     write(c, piece);
                 }
@@ -42,9 +44,10 @@ final class CarriedFile {
         }
     }
 
-    private static ByteBuffer piece(Buffer b, long at) {
-        MemorySegment all = b.asSegment();
-        return all.asSlice(at, Math.min(PIECE, all.byteSize() - at)).asByteBuffer();
+    /** What goes through a copy on the host at a time: buffers may be on a GPU. */
+    private static Buffer part(Buffer b, long at) {
+        int size = b.dataType().size();
+        return b.slice(at / size, Math.min(PIECE, b.byteSize() - at) / size);
     }
 
     private static void write(FileChannel c, ByteBuffer bytes) throws IOException {
@@ -76,8 +79,10 @@ final class CarriedFile {
         try (FileChannel c = FileChannel.open(file, StandardOpenOption.READ)) {
             for (Buffer b : buffers) {
                 for (long at = 0; at < b.byteSize(); at += PIECE) {
-                    ByteBuffer piece = piece(b, at);
+                    Buffer part = part(b, at);
+                    ByteBuffer piece = ByteBuffer.allocate((int) part.byteSize());
                     read(c, piece.duplicate(), file);
+                    part.copyFrom(MemorySegment.ofBuffer(piece));
                     crc.update(piece);
                 }
             }

@@ -29,6 +29,8 @@ abstract class CheckedCompute implements Compute {
 
     abstract void doScale(Buffer source, double factor, Buffer target, Stream stream);
 
+    abstract void doDivide(Buffer source, double divisor, Buffer target, Stream stream);
+
     abstract void doAxpy(double alpha, Buffer x, Buffer y, Stream stream);
 
     abstract void doSquares(Buffer x, Buffer norm, boolean add, Stream stream);
@@ -106,14 +108,26 @@ abstract class CheckedCompute implements Compute {
 
     @Override
     public final void scale(Buffer source, double factor, Buffer target, Stream stream) {
+        if (floats(source, target)) {
+            doScale(source, factor, target, stream);
+        }
+    }
+
+    @Override
+    public final void divide(Buffer source, double divisor, Buffer target, Stream stream) {
+        if (floats(source, target)) {
+            doDivide(source, divisor, target, stream);
+        }
+    }
+
+    /** Checks floats that become as many others; false if there are none. */
+    private boolean floats(Buffer source, Buffer target) {
         on(source, "the source");
         on(target, "the target");
         Arguments.floats(source, "the source");
         Arguments.alike(target, "the target", source, "the source");
         Arguments.sameOrApart(target, "the target", source, "the source");
-        if (source.count() > 0) {
-            doScale(source, factor, target, stream);
-        }
+        return source.count() > 0;
     }
 
     @Override

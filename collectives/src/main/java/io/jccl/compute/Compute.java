@@ -96,6 +96,17 @@ public interface Compute extends AutoCloseable {
     void scale(Buffer source, double factor, Buffer target, Stream stream);
 
     /**
+     * {@code target = source / divisor}, with the divisor rounded to float32 unless elements are
+     * float64.
+     *
+     * @param source floats
+     * @param divisor any number
+     * @param target as many of the same type; may be the source
+     * @param stream where
+     */
+    void divide(Buffer source, double divisor, Buffer target, Stream stream);
+
+    /**
      * {@code y = y + alpha x}, with alpha rounded to float32 unless elements are float64.
      *
      * @param alpha any number
@@ -215,6 +226,14 @@ public interface Compute extends AutoCloseable {
      * @throws io.jccl.error.JcclException if CUDA does not take the kernels
      */
     Layers layers();
+
+    /**
+     * Work on gradients that are sent compressed, with the same device.
+     *
+     * @return the same each time
+     * @throws io.jccl.error.JcclException if CUDA does not take the kernels
+     */
+    GradientCompression compression();
 
     /**
      * The device.

@@ -44,6 +44,7 @@ final class CudaCompute extends CheckedCompute {
 
     private final @Nullable CudaKernel[] add = new CudaKernel[TYPES];
     private final @Nullable CudaKernel[] scale = new CudaKernel[TYPES];
+    private final @Nullable CudaKernel[] divide = new CudaKernel[TYPES];
     private final @Nullable CudaKernel[] axpy = new CudaKernel[TYPES];
     private final @Nullable CudaKernel[] squares = new CudaKernel[TYPES];
     private final @Nullable CudaKernel[] updates =
@@ -57,6 +58,8 @@ final class CudaCompute extends CheckedCompute {
 
     /** Loaded when they are asked for; guarded by this. */
     private @Nullable Layers layers;
+
+    private @Nullable GradientCompression compression;
 
     private final @Nullable Buffer[] ones = new Buffer[TYPES];
 
@@ -91,6 +94,7 @@ final class CudaCompute extends CheckedCompute {
         }
         add[i] = kernel("add_" + name);
         scale[i] = kernel("scale_" + name);
+        divide[i] = kernel("divide_" + name);
         axpy[i] = kernel("axpy_" + name);
         if (type != DataType.FLOAT64) {
             squares[i] = kernel("squares_" + name);
@@ -186,9 +190,23 @@ final class CudaCompute extends CheckedCompute {
 
     @Override
     void doScale(Buffer source, double factor, Buffer target, Stream stream) {
-        launch(scale[source.dataType().ordinal()])
+        byNumber(scale, source, factor, target, stream);
+    }
+
+    @Override
+    void doDivide(Buffer source, double divisor, Buffer target, Stream stream) {
+        byNumber(divide, source, divisor, target, stream);
+    }
+
+    private void byNumber(
+            @Nullable CudaKernel[] kernels,
+            Buffer source,
+            double number,
+            Buffer target,
+            Stream stream) {
+        launch(kernels[source.dataType().ordinal()])
                 .put(source)
-                .put(factor)
+                .put(number)
                 .put(target)
                 .put(source.count())
                 .run(on(stream), blocks(source.count()));
@@ -336,6 +354,16 @@ final class CudaCompute extends CheckedCompute {
         if (known == null) {
             known = new CudaLayers(this);
             layers = known;
+        }
+        return known;
+    }
+
+    @Override
+    public synchronized GradientCompression compression() {
+        GradientCompression known = compression;
+        if (known == null) {
+            known = new CudaCompression(this);
+            compression = known;
         }
         return known;
     }

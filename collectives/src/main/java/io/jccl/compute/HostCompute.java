@@ -30,6 +30,7 @@ final class HostCompute extends CheckedCompute {
 
     private final Chunks team;
     private final Layers layers = new HostLayers(this);
+    private final GradientCompression compression = new HostCompression();
     private boolean closed;
 
     HostCompute(int threads) {
@@ -174,6 +175,24 @@ final class HostCompute extends CheckedCompute {
     @Override
     void doScale(Buffer source, double factor, Buffer target, Stream stream) {
         reduce(stream, ReduceOp.Kind.PRE_MUL_SUM, source, factor, null, 1, target);
+    }
+
+    @Override
+    void doDivide(Buffer source, double divisor, Buffer target, Stream stream) {
+        MemorySegment from = source.asSegment();
+        MemorySegment to = target.asSegment();
+        DataType type = source.dataType();
+        float single = (float) divisor;
+        each(
+                stream,
+                source.count(),
+                (begin, end) -> {
+                    for (long i = begin; i < end; i++) {
+                        double x = Codec.get(from, type, i);
+                        double value = type == DataType.FLOAT64 ? x / divisor : (float) x / single;
+                        Codec.set(to, type, i, value);
+                    }
+                });
     }
 
     @Override
@@ -344,6 +363,11 @@ final class HostCompute extends CheckedCompute {
     @Override
     public Layers layers() {
         return layers;
+    }
+
+    @Override
+    public GradientCompression compression() {
+        return compression;
     }
 
     @Override

@@ -72,7 +72,7 @@ class ComputeTest extends ComputeTests {
 
     @ParameterizedTest
     @EnumSource
-    void addScaleAndAxpy(Where where) {
+    void addScaleDivideAndAxpy(Where where) {
         on(
                 where,
                 r -> {
@@ -85,10 +85,12 @@ class ComputeTest extends ComputeTests {
                             double f = wide ? factor : (float) factor;
                             double[] sum = new double[n];
                             double[] scaled = new double[n];
+                            double[] divided = new double[n];
                             double[] axpy = new double[n];
                             for (int i = 0; i < n; i++) {
                                 sum[i] = wide ? a[i] + b[i] : (float) a[i] + (float) b[i];
                                 scaled[i] = wide ? a[i] * f : (float) a[i] * (float) f;
+                                divided[i] = wide ? a[i] / f : (float) a[i] / (float) f;
                                 float product = (float) f * (float) a[i];
                                 axpy[i] = wide ? b[i] + f * a[i] : (float) b[i] + product;
                             }
@@ -103,6 +105,11 @@ class ComputeTest extends ComputeTests {
                                     widened(type, scaled),
                                     read(r.c, r.stream, t),
                                     "scaled " + type);
+                            r.c.divide(x, factor, t, r.stream);
+                            assertSame(
+                                    widened(type, divided),
+                                    read(r.c, r.stream, t),
+                                    "divided " + type);
                             r.c.axpy(factor, x, y, r.stream);
                             assertSame(
                                     widened(type, axpy), read(r.c, r.stream, y), "axpy of " + type);

@@ -132,7 +132,6 @@ final class TrainComparison {
         boolean gpus = chosen == Engine.NCCL;
         List<String> names = new ArrayList<>(model.experts == 0 ? DENSE : List.of());
         names.addAll(gpus ? List.of("single") : EXPERT);
-        names.removeIf(n -> gpus && (n.contains("topk") || n.contains("powersgd")));
         return names;
     }
 

@@ -3,7 +3,6 @@ package io.jccl.cli.train;
 import io.jccl.cli.shell.Engine;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
-import io.jccl.parallel.Compression;
 import io.jccl.train.Architecture;
 import io.jccl.train.GptShape;
 import io.jccl.train.Routing;
@@ -333,13 +332,6 @@ final class TrainOptions {
                         + shape.experts()
                         + ", but experts run on the CPU alone; use --device host, or leave out"
                         + " --experts");
-        require(
-                t.compress() instanceof Compression.None
-                        || t.compress() instanceof Compression.Cast,
-                "--compress is "
-                        + t.compressLabel()
-                        + ", which runs on the CPU alone; with --device cuda expected bf16 or fp16,"
-                        + " or use --device host");
         int size = shape.hidden() / shape.heads();
         require(
                 size <= LARGEST_HEAD,

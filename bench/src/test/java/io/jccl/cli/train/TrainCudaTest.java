@@ -207,6 +207,36 @@ class TrainCudaTest {
         assertTrue(difference(onCpu().subList(2, STEPS), rest) <= TOLERANCE, rest::toString);
     }
 
+    /** What compression has not sent yet goes on in a checkpoint, on either device. */
+    @ParameterizedTest
+    @CsvSource({"topk:0.1", "powersgd:2"})
+    void compressedLossesAreThoseOfTheCpuAndResume(String form) throws Exception {
+        String techniques = "--dp 2 --compress " + form;
+        List<Double> expected = losses(techniques);
+        assertTrue(difference(onCpu(), expected) > 1e-4, "nothing was compressed");
+        Path at = output.resolve("checkpoint");
+        Result r = jccl(Map.of(), MODEL + "2 --device cuda " + techniques + " --checkpoint " + at);
+        assertEquals(0, r.status(), r::toString);
+        List<Double> whole = losses("--device cuda " + techniques);
+        double off = difference(expected, whole);
+        assertTrue(off <= TOLERANCE, form + ": off by " + off);
+        Path copy = output.resolve("copy");
+        copy(at, copy);
+        List<Double> rest = losses("--device cuda " + techniques + " --resume --checkpoint " + at);
+        assertEquals(whole.subList(2, STEPS), rest, "bit for bit");
+        rest = losses(techniques + " --resume --checkpoint " + copy);
+        off = difference(expected.subList(2, STEPS), rest);
+        assertTrue(off <= TOLERANCE, form + " on the CPU: off by " + off);
+    }
+
+    private static void copy(Path from, Path to) throws Exception {
+        try (Stream<Path> files = Files.walk(from)) {
+            for (Path file : files.toList()) {
+                Files.copy(file, to.resolve(from.relativize(file)));
+            }
+        }
+    }
+
     /** The loss of held-out text, and characters, which a GPU's logits decide. */
     @Test
     void measuresAndWritesAsTheCpuDoes() throws Exception {
@@ -255,8 +285,6 @@ class TrainCudaTest {
             delimiter = '|',
             value = {
                 "--experts 2 | --experts is 2, but experts run on the CPU alone; use --device host",
-                "--dp 2 --compress topk:0.1 | --compress is topk:0.1, which runs on the CPU alone",
-                "--dp 2 --compress powersgd:2 | with --device cuda expected bf16 or fp16",
                 "--engine host | --engine is host, but with --device cuda NCCL carries the data",
                 "--hidden 512 --heads 2 | is 256 for each head, but with --device cuda it is at"
                         + " most 128; give more --heads",

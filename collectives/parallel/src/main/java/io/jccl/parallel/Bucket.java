@@ -20,6 +20,11 @@ final class Bucket implements AutoCloseable {
 
     /** The parameters of a bucket. */
     record Plan(DataType type, List<Integer> members, List<Long> offsets, long count) {
+        /** Elements of the parameters, without what is between them. */
+        long elements(List<Parameter> parameters) {
+            return members.stream().mapToLong(i -> parameters.get(i).count()).sum();
+        }
+
         int last() {
             return members.getLast();
         }

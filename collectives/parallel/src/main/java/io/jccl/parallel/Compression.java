@@ -7,9 +7,10 @@ import java.util.Objects;
  * How float32 gradients are compressed for communication. Gradients of other types are never
  * compressed.
  *
- * <p>{@link TopK} and {@link PowerSgd} compute on the host and require gradients in host memory;
- * {@link Cast} works on GPUs too. {@link TopK} and {@link PowerSgd} are lossy, so each rank adds
- * the error of a step to its gradient of the next step (error feedback, Karimireddy et al., <a
+ * <p>All of them work on the host and on GPUs. {@link Cast} and {@link TopK} give the same bits
+ * there as far as NCCL's additions do; the products of {@link PowerSgd} are sums in another order.
+ * {@link TopK} and {@link PowerSgd} are lossy, so each rank adds the error of a step to its
+ * gradient of the next step (error feedback, Karimireddy et al., <a
  * href="https://arxiv.org/abs/1901.09847">arXiv 1901.09847</a>); this takes as much memory as the
  * gradients themselves. A parameter that no rank used can therefore still have a gradient.
  */
@@ -55,8 +56,11 @@ public sealed interface Compression {
      * number of ranks. Each element takes 8 bytes, and every rank receives the elements of all
      * ranks: with <i>n</i> ranks it saves bytes if the density is below 1/<i>n</i>.
      *
-     * @param density fraction of a bucket's elements to send, above 0 and at most 1; at least one
-     *     element is sent
+     * <p>A rank sends exactly <i>k</i> = &lceil;density <i>m</i>&rceil; elements of a bucket whose
+     * gradients have <i>m</i> elements, 1 or more; the padding between gradients does not count. If
+     * fewer than <i>k</i> are not zero, zeros are sent too.
+     *
+     * @param density fraction of a bucket's elements to send, above 0 and at most 1
      */
     record TopK(double density) implements Compression {
         /** Checks the density. */

@@ -17,6 +17,7 @@ abstract sealed class Exchange implements AutoCloseable
                 Exchange.DeviceCast,
                 TopKExchange,
                 PowerSgdExchange,
+                DevicePowerSgdExchange,
                 AdasumExchange {
     /** Enqueues the exchange; the bucket holds the mean once the stream has completed it. */
     abstract void enqueue(Stream stream);

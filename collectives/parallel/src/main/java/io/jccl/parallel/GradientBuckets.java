@@ -6,6 +6,7 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
+import io.jccl.gemm.Matmul;
 import io.jccl.internal.Closing;
 import io.jccl.parallel.GradientReducer.Parameter;
 import java.util.ArrayList;
@@ -53,8 +54,11 @@ final class GradientBuckets implements AutoCloseable {
 
     private final List<Buffer> carried = new ArrayList<>();
 
-    /** What converts on a GPU; null if nothing does. */
-    private @Nullable Compute converter;
+    /** What compresses on a GPU; null if nothing does. */
+    private @Nullable Compute compute;
+
+    /** What multiplies on a GPU; null if nothing does. */
+    private @Nullable Matmul matmul;
 
     /** Allocates the buckets on the communicator's device. */
     GradientBuckets(Communicator own, List<Parameter> parameters, ReducerOptions options) {
@@ -67,16 +71,21 @@ final class GradientBuckets implements AutoCloseable {
         within = new Buffer[parameters.size()];
         place = new long[parameters.size()];
         try {
-            // On the host, the reducer's vector loops convert.
-            converter =
-                    own.device().kind() == Device.Kind.CUDA
-                                    && options.compression() instanceof Compression.Cast
-                            ? Compute.of(own.device())
-                            : null;
+            // On the host, the exchanges' own loops compress.
+            if (own.device().kind() == Device.Kind.CUDA
+                    && !(options.compression() instanceof Compression.None)) {
+                compute = Compute.of(own.device());
+                matmul =
+                        options.compression() instanceof Compression.PowerSgd
+                                ? Matmul.of(own.device(), 1)
+                                : null;
+            }
             for (Bucket.Plan plan :
                     Bucket.plan(parameters, trials == null ? options : buckets(Long.MAX_VALUE))) {
                 Buffer memory = own.device().allocate(plan.type(), plan.count());
                 memories.add(memory);
+                // Top-k reads what is between gradients too.
+                memory.zero();
                 for (int k = 0; k < plan.members().size(); k++) {
                     int p = plan.members().get(k);
                     within[p] = memory;
@@ -155,7 +164,7 @@ final class GradientBuckets implements AutoCloseable {
         for (Bucket.Plan plan : Bucket.plan(parameters, sizes)) {
             int first = plan.members().getFirst();
             Buffer memory = within[first].slice(place[first], plan.count());
-            Exchange exchange = exchange(own, parameters, plan, memory, options, converter);
+            Exchange exchange = exchange(plan, memory);
             Bucket bucket = new Bucket(plan, memory, own.device(), exchange);
             all = Arrays.copyOf(all, all.length + 1);
             all[all.length - 1] = bucket;
@@ -166,34 +175,33 @@ final class GradientBuckets implements AutoCloseable {
         }
     }
 
-    private static Exchange exchange(
-            Communicator own,
-            List<Parameter> parameters,
-            Bucket.Plan plan,
-            Buffer memory,
-            ReducerOptions options,
-            @Nullable Compute compute) {
+    private Exchange exchange(Bucket.Plan plan, Buffer memory) {
         if (options.adasum()) {
             return new AdasumExchange(own, memory, plan, parameters);
         }
         if (plan.type() != DataType.FLOAT32) {
             return new Exchange.Plain(own, memory);
         }
+        Compute on = compute;
+        Matmul products = matmul;
         return switch (options.compression()) {
             case Compression.None none -> new Exchange.Plain(own, memory);
             case Compression.Cast cast ->
-                    compute == null
+                    on == null
                             ? new Exchange.Cast(own, memory, cast.type())
-                            : new Exchange.DeviceCast(own, compute, memory, cast.type());
-            case Compression.TopK topK -> new TopKExchange(own, memory, topK.density());
+                            : new Exchange.DeviceCast(own, on, memory, cast.type());
+            case Compression.TopK topK ->
+                    new TopKExchange(own, on, memory, plan.elements(parameters), topK.density());
             case Compression.PowerSgd power ->
-                    new PowerSgdExchange(own, memory, plan, parameters, power);
+                    on == null || products == null
+                            ? new PowerSgdExchange(own, memory, plan, parameters, power)
+                            : new DevicePowerSgdExchange(
+                                    own, on, products, memory, plan, parameters, power);
         };
     }
 
     /** Rejects parameters and options that cannot be reduced by these ranks. */
     static void check(Communicator c, List<Parameter> parameters, ReducerOptions options) {
-        Device device = c.device();
         if (parameters.isEmpty()) {
             throw new IllegalArgumentException("there are no parameters, expected one or more");
         }
@@ -222,19 +230,6 @@ final class GradientBuckets implements AutoCloseable {
                             + " elements, but top-k counts up to "
                             + MOST_COUNTED
                             + "; make buckets smaller, and split larger parameters");
-        }
-        if (device.kind() != Device.Kind.HOST
-                && !(form instanceof Compression.None || form instanceof Compression.Cast)) {
-            throw new IllegalArgumentException(
-                    "the ranks compute on "
-                            + device
-                            + ", but "
-                            + form
-                            + (form instanceof Compression.TopK
-                                    ? " needs a kernel that selects the largest elements"
-                                    : " needs kernels that make columns orthonormal")
-                            + ", which is missing; use Compression.Cast, Compression.NONE, or ranks"
-                            + " on the host");
         }
     }
 
@@ -271,8 +266,11 @@ final class GradientBuckets implements AutoCloseable {
     public void close() {
         List<AutoCloseable> parts = new ArrayList<>(Arrays.asList(all).reversed());
         parts.addAll(memories);
-        if (converter != null) {
-            parts.add(converter);
+        if (matmul != null) {
+            parts.add(matmul);
+        }
+        if (compute != null) {
+            parts.add(compute);
         }
         Closing.all(parts);
     }

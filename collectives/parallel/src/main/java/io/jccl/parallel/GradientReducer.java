@@ -42,8 +42,7 @@ import org.jspecify.annotations.Nullable;
  *
  * <p><b>Devices:</b> on GPUs, NCCL averages gradients, and {@link #ready(int, Stream)} takes the
  * stream on which they are computed; {@link io.jccl.compute.Compute#axpy} adds a pass's gradients
- * to those of earlier passes. Of the {@linkplain Compression compressions}, only {@link
- * Compression.Cast} works on GPUs.
+ * to those of earlier passes. All {@linkplain Compression compressions} work on GPUs.
  *
  * <p><b>Errors:</b> if a rank dies or hangs, {@link #ready} or {@link #finish} throws within the
  * communicator's timeout. After any {@link JcclException} the reducer is unusable and can only be
@@ -163,8 +162,7 @@ public final class GradientReducer implements AutoCloseable {
      * @param options settings, the same on all ranks
      * @return this rank's reducer
      * @throws IllegalArgumentException on all ranks, if there are no parameters, a type is not
-     *     floating-point or is float8, a GPU lacks the kernels of the compression, or the adaptive
-     *     sum is asked for where it is not possible
+     *     floating-point or is float8, or the adaptive sum is asked for where it is not possible
      * @throws io.jccl.CollectiveMismatchException if the ranks disagree; the message names the
      *     first difference
      * @throws JcclException if memory cannot be allocated
@@ -205,7 +203,8 @@ public final class GradientReducer implements AutoCloseable {
      * checkpoint, copy the elements between two passes; copied back into a reducer with the same
      * parameters, options, rank and number of ranks, training continues with identical bits.
      *
-     * @return the same views of host memory every time; empty if the compression has no state
+     * @return the same views of the device's memory every time; empty if the compression has no
+     *     state
      */
     public List<Buffer> carried() {
         return buckets.carried();
@@ -436,7 +435,7 @@ public final class GradientReducer implements AutoCloseable {
     /**
      * Bytes that this rank contributes in one step, after compression.
      *
-     * @return bytes, including padding for alignment
+     * @return bytes; uncompressed or as narrow floats, with the padding between gradients
      */
     public long wireBytes() {
         return buckets.bytes();

@@ -30,7 +30,10 @@ import org.jspecify.annotations.Nullable;
  * <p>If a worker closes its object, the others continue without it. If a rank dies, hangs or fails,
  * all others throw a {@link JcclException} that names it, within the communicator's timeout.
  *
- * <p>Host memory only, since servers compute: on the host engine and over MPI.
+ * <p><b>Devices:</b> requests travel through host memory, by the host engine or MPI. A worker's
+ * parameters and gradients may be on a GPU: {@link #push} waits for the GPU's default stream and
+ * copies gradients to pinned memory, {@link #pull} copies parameters back. Servers compute on the
+ * host or, with {@link ServerOptions#withDevice}, on a GPU.
  *
  * <p><b>Threads:</b> one thread at a time.
  */
@@ -56,6 +59,10 @@ public final class ParameterServer implements AutoCloseable {
     private final List<Buffer> parameterParts = new ArrayList<>();
 
     private final List<Buffer> gradientParts = new ArrayList<>();
+
+    /** Copies of a worker's buffers on a GPU. */
+    private final List<StagedParts> staged = new ArrayList<>();
+
     private final @Nullable Buffer request;
     private final @Nullable ServerShard shard;
     private @Nullable Throwable failure;
@@ -83,15 +90,18 @@ public final class ParameterServer implements AutoCloseable {
                 shard = new ServerShard(world.device(), pairs, first, n, type, options);
             } else {
                 shard = null;
+                staged.add(new StagedParts(Objects.requireNonNull(parameters)));
+                staged.add(new StagedParts(Objects.requireNonNull(gradients)));
                 for (int j = 0; j < options.servers(); j++) {
                     long first = start(count, j, options.servers());
                     long n = start(count, j + 1, options.servers()) - first;
-                    parameterParts.add(Objects.requireNonNull(parameters).slice(first, n));
-                    gradientParts.add(Objects.requireNonNull(gradients).slice(first, n));
+                    parameterParts.add(staged.getFirst().host().slice(first, n));
+                    gradientParts.add(staged.getLast().host().slice(first, n));
                 }
             }
         } catch (RuntimeException e) {
             List<AutoCloseable> made = new ArrayList<>(pairs.reversed());
+            made.addAll(staged);
             if (asked != null) {
                 made.add(asked);
             }
@@ -140,14 +150,14 @@ public final class ParameterServer implements AutoCloseable {
      * workers and the servers have the parameters of rank 0.
      *
      * @param world workers and servers; must outlive the parameter server, which does not close it
-     * @param parameters on a worker, its copy of all parameters, float32 or float64, in host
-     *     memory; ignored and may be null on a server
-     * @param gradients on a worker, as many elements of the same type; ignored and may be null on a
-     *     server
+     * @param parameters on a worker, its copy of all parameters, float32 or float64, in memory of
+     *     the host or a GPU; ignored and may be null on a server
+     * @param gradients on a worker, as many elements of the same type, on the host or a GPU;
+     *     ignored and may be null on a server
      * @param options settings, the same on all ranks
      * @return this rank's worker or server
      * @throws IllegalArgumentException if there are no workers, the buffers do not match, or the
-     *     ranks compute on GPUs; on all ranks, if all pass the same values
+     *     communicator is NCCL's; on all ranks, if all pass the same values
      * @throws io.jccl.CollectiveMismatchException if the ranks disagree
      */
     public static ParameterServer create(
@@ -158,12 +168,12 @@ public final class ParameterServer implements AutoCloseable {
         Objects.requireNonNull(options, "options");
         if (world.device().kind() != Device.Kind.HOST) {
             throw new IllegalArgumentException(
-                    "the ranks compute on "
+                    "the communicator is of "
                             + world.device()
-                            + ", but a parameter server keeps its parameters in host memory: its"
-                            + " workers' requests would each hold a GPU's kernel until they come;"
-                            + " use a communicator of the host engine or MPI, or a"
-                            + " GradientReducer");
+                            + ", but requests to a parameter server travel through host memory: in"
+                            + " NCCL each would hold a GPU's kernel until it comes; use a"
+                            + " communicator of the host engine or MPI, whose buffers here may be"
+                            + " on a GPU, or a GradientReducer");
         }
         // Checked first, so that no rank throws while others wait for it.
         ConsistencyCheck.check(
@@ -254,15 +264,20 @@ public final class ParameterServer implements AutoCloseable {
             shard.take(stream);
             return;
         }
-        for (int j = 0; j < pairs.size(); j++) {
-            if (world.rank() == 0) {
-                pairs.get(j).send(parameterParts.get(j), 1, stream);
-            }
+        StagedParts parameters = staged.getFirst();
+        boolean source = world.rank() == 0;
+        if (source) {
+            parameters.toHost();
         }
         for (int j = 0; j < pairs.size(); j++) {
-            if (world.rank() != 0) {
+            if (source) {
+                pairs.get(j).send(parameterParts.get(j), 1, stream);
+            } else {
                 pairs.get(j).recv(parameterParts.get(j), 1, stream);
             }
+        }
+        if (!source) {
+            parameters.toDevice();
         }
     }
 
@@ -285,9 +300,9 @@ public final class ParameterServer implements AutoCloseable {
     }
 
     /**
-     * Sends this worker's gradients to the servers; they may be overwritten on return. With {@link
-     * Consistency.Synchronous} it blocks while an earlier push of this worker still waits for those
-     * of the others.
+     * Sends this worker's gradients to the servers; they may be overwritten on return. On a GPU,
+     * they are what work on the default stream has computed. With {@link Consistency.Synchronous}
+     * it blocks while an earlier push of this worker still waits for those of the others.
      *
      * @throws IllegalStateException on a server
      * @throws JcclException if a rank has failed
@@ -317,6 +332,9 @@ public final class ParameterServer implements AutoCloseable {
         Stream stream = world.device().defaultStream();
         q.setLong(0, what);
         try {
+            if (!sent.isEmpty()) {
+                staged.getLast().toHost();
+            }
             for (int j = 0; j < pairs.size(); j++) {
                 pairs.get(j).send(q, 1, stream);
                 if (!sent.isEmpty()) {
@@ -325,6 +343,9 @@ public final class ParameterServer implements AutoCloseable {
             }
             for (int j = 0; j < received.size(); j++) {
                 pairs.get(j).recv(received.get(j), 1, stream);
+            }
+            if (!received.isEmpty()) {
+                staged.getFirst().toDevice();
             }
         } catch (RuntimeException e) {
             failure = e;
@@ -356,7 +377,7 @@ public final class ParameterServer implements AutoCloseable {
     /**
      * The parameters that this server stores.
      *
-     * @return its range; closed with this object
+     * @return its range, on the servers' device; closed with this object
      * @throws IllegalStateException on a worker
      */
     public Buffer part() {
@@ -403,6 +424,7 @@ public final class ParameterServer implements AutoCloseable {
         }
         closed = true;
         List<AutoCloseable> all = new ArrayList<>(pairs.reversed());
+        all.addAll(staged);
         if (shard != null) {
             all.add(shard);
         }

@@ -1,5 +1,7 @@
 package io.jccl.parallel;
 
+import io.jccl.compute.Compute;
+import io.jccl.device.Device;
 import java.time.Duration;
 import java.util.Objects;
 
@@ -12,8 +14,11 @@ import java.util.Objects;
  * @param update how servers apply gradients
  * @param timeout how long a worker may wait for slower ones before its server fails; the
  *     communicator's timeout also applies, including to the time between two calls of a worker
+ * @param device where servers keep parameters and add up gradients, and where the update gets its
+ *     buffers: the host or a GPU of the server's process
  */
-public record ServerOptions(int servers, Consistency consistency, Update update, Duration timeout) {
+public record ServerOptions(
+        int servers, Consistency consistency, Update update, Duration timeout, Device device) {
     /** How far workers may drift apart. */
     public sealed interface Consistency {
         /**
@@ -50,13 +55,18 @@ public record ServerOptions(int servers, Consistency consistency, Update update,
      */
     public static ServerOptions synchronous(float rate) {
         return new ServerOptions(
-                1, new Consistency.Synchronous(), Update.sgd(rate), Duration.ofMinutes(10));
+                1,
+                new Consistency.Synchronous(),
+                Update.sgd(rate),
+                Duration.ofMinutes(10),
+                Device.host());
     }
 
     /** Checks the settings; the number of ranks is checked when the server is created. */
     public ServerOptions {
         Objects.requireNonNull(consistency, "consistency");
         Objects.requireNonNull(update, "update");
+        Objects.requireNonNull(device, "device");
         if (servers < 1) {
             throw new IllegalArgumentException("servers is " + servers + ", expected 1 or more");
         }
@@ -72,7 +82,7 @@ public record ServerOptions(int servers, Consistency consistency, Update update,
      * @return new settings
      */
     public ServerOptions withServers(int number) {
-        return new ServerOptions(number, consistency, update, timeout);
+        return new ServerOptions(number, consistency, update, timeout, device);
     }
 
     /**
@@ -82,7 +92,7 @@ public record ServerOptions(int servers, Consistency consistency, Update update,
      * @return new settings
      */
     public ServerOptions withConsistency(Consistency other) {
-        return new ServerOptions(servers, other, update, timeout);
+        return new ServerOptions(servers, other, update, timeout, device);
     }
 
     /**
@@ -92,7 +102,7 @@ public record ServerOptions(int servers, Consistency consistency, Update update,
      * @return new settings
      */
     public ServerOptions withUpdate(Update other) {
-        return new ServerOptions(servers, consistency, other, timeout);
+        return new ServerOptions(servers, consistency, other, timeout, device);
     }
 
     /**
@@ -102,6 +112,18 @@ public record ServerOptions(int servers, Consistency consistency, Update update,
      * @return new settings
      */
     public ServerOptions withTimeout(Duration other) {
-        return new ServerOptions(servers, consistency, update, other);
+        return new ServerOptions(servers, consistency, update, other, device);
+    }
+
+    /**
+     * These settings with servers that compute on another device. Only servers use it, so servers
+     * may pass different ones.
+     *
+     * @param other the host or a GPU; the update is then {@link Update#sgd(float, Compute)} or one
+     *     of the caller's that enqueues its work on the GPU's default stream
+     * @return new settings
+     */
+    public ServerOptions withDevice(Device other) {
+        return new ServerOptions(servers, consistency, update, timeout, other);
     }
 }

@@ -2,7 +2,9 @@ package io.jccl.parallel;
 
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.Communicator;
+import io.jccl.compute.Compute;
 import io.jccl.device.Buffer;
+import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
@@ -32,6 +34,14 @@ final class ServerShard implements AutoCloseable {
     private final int bound;
 
     private final Buffer parameters;
+    private final StagedParts sent;
+
+    // On a GPU: what adds gradients there, their sum, and one worker's; null on the host.
+    private final @Nullable Compute compute;
+    private final @Nullable Buffer total;
+    private final @Nullable Buffer addend;
+
+    private final List<AutoCloseable> owned = new ArrayList<>();
 
     // For each worker: its gradients and, with bounded staleness, the parameters sent to it.
     private final Buffer[] requests;
@@ -72,22 +82,35 @@ final class ServerShard implements AutoCloseable {
         this.requests = new Buffer[n];
         this.gradients = new Buffer[n];
         this.copies = new Buffer[n];
-        List<Buffer> made = new ArrayList<>();
+        Device where = options.device();
+        boolean gpu = where.kind() == Device.Kind.CUDA;
+        boolean done = false;
         try {
-            parameters = device.allocate(type, count);
-            made.add(parameters);
-            for (int i = 0; i < n; i++) {
-                requests[i] = device.allocate(DataType.INT64, 1);
-                made.add(requests[i]);
-                gradients[i] = device.allocate(type, count);
-                made.add(gradients[i]);
-                copies[i] = device.allocate(type, bound < 0 ? 0 : count);
-                made.add(copies[i]);
+            parameters = own(where.allocate(type, count));
+            sent = new StagedParts(parameters);
+            owned.add(sent);
+            compute = gpu ? Compute.of(where) : null;
+            if (compute != null) {
+                owned.add(compute);
             }
-        } catch (RuntimeException e) {
-            made.forEach(Buffer::close);
-            throw e;
+            total = gpu ? own(where.allocate(type, count)) : null;
+            addend = gpu ? own(where.allocate(type, count)) : null;
+            for (int i = 0; i < n; i++) {
+                requests[i] = own(device.allocate(DataType.INT64, 1));
+                gradients[i] = own(gpu ? Cuda.pinned(type, count) : device.allocate(type, count));
+                copies[i] = own(device.allocate(type, bound < 0 ? 0 : count));
+            }
+            done = true;
+        } finally {
+            if (!done) {
+                close();
+            }
         }
+    }
+
+    private Buffer own(Buffer b) {
+        owned.add(b);
+        return b;
     }
 
     Buffer parameters() {
@@ -96,9 +119,10 @@ final class ServerShard implements AutoCloseable {
 
     /** Receives the first worker's parameters and sends them to the others. */
     void take(Stream on) {
-        workers.getFirst().recv(parameters, 0, on);
+        workers.getFirst().recv(sent.host(), 0, on);
+        sent.toDevice();
         for (int i = 1; i < workers.size(); i++) {
-            workers.get(i).send(parameters, 0, on);
+            workers.get(i).send(sent.host(), 0, on);
         }
     }
 
@@ -187,7 +211,7 @@ final class ServerShard implements AutoCloseable {
             if (bound < 0) {
                 round();
             } else {
-                options.update().apply(parameters, gradients[worker], first, steps++);
+                update(sum(null, gradients[worker]), 1);
             }
             notifyAll();
         }
@@ -197,11 +221,11 @@ final class ServerShard implements AutoCloseable {
         awaitProgress(worker, Math.max(0, bound));
         if (bound < 0) {
             // The next update needs this worker's gradient, so the parameters cannot change now.
-            c.send(parameters, 0, stream);
+            c.send(sent.host(), 0, stream);
             return;
         }
         synchronized (this) {
-            copies[worker].copyFrom(parameters.asSegment());
+            copies[worker].copyFrom(sent.host().asSegment());
         }
         c.send(copies[worker], 0, stream);
     }
@@ -228,19 +252,43 @@ final class ServerShard implements AutoCloseable {
         for (int i = 0; i < clocks.length; i++) {
             if (clocks[i] > steps) {
                 pushed++;
-                if (sum == null) {
-                    sum = gradients[i];
-                } else {
-                    add(sum, gradients[i]);
-                }
+                sum = sum(sum, gradients[i]);
             }
         }
-        if (sum == null) {
-            return;
+        if (sum != null) {
+            update(sum, pushed);
         }
-        divide(sum, pushed);
+    }
+
+    /** Adds a worker's gradient to a sum, which it begins if there is none. */
+    private Buffer sum(@Nullable Buffer sum, Buffer gradient) {
+        if (compute == null || total == null || addend == null) {
+            if (sum != null) {
+                add(sum, gradient);
+            }
+            return sum == null ? gradient : sum;
+        }
+        Stream on = compute.device().defaultStream();
+        if (sum == null) {
+            on.copy(gradient, total);
+        } else {
+            on.copy(gradient, addend);
+            compute.add(total, addend, total, on);
+        }
+        return total;
+    }
+
+    /** One update with the mean of so many gradients. */
+    private void update(Buffer sum, int pushed) {
+        if (compute == null) {
+            divide(sum, pushed);
+        } else {
+            compute.divide(sum, pushed, sum, compute.device().defaultStream());
+        }
         options.update().apply(parameters, sum, first, steps);
         steps++;
+        // Waits until a GPU has read the workers' gradients, too.
+        sent.toHost();
     }
 
     /**
@@ -322,11 +370,6 @@ final class ServerShard implements AutoCloseable {
 
     @Override
     public void close() {
-        List<AutoCloseable> all = new ArrayList<>();
-        for (int i = 0; i < requests.length; i++) {
-            all.addAll(List.of(copies[i], gradients[i], requests[i]));
-        }
-        all.add(parameters);
-        Closing.all(all);
+        Closing.all(owned.reversed());
     }
 }

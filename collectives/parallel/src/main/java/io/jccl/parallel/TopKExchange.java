@@ -1,27 +1,25 @@
 package io.jccl.parallel;
 
 import static java.lang.foreign.ValueLayout.JAVA_FLOAT;
-import static java.lang.foreign.ValueLayout.JAVA_INT;
 
 import io.jccl.Communicator;
+import io.jccl.compute.Compute;
+import io.jccl.compute.GradientCompression;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
+import io.jccl.internal.Closing;
+import io.jccl.kernel.LargestSelection;
 import java.lang.foreign.MemorySegment;
-import java.util.Arrays;
+import java.util.ArrayList;
 import java.util.List;
+import org.jspecify.annotations.Nullable;
 
 /**
- * Sends only the elements of largest magnitude; the rest is kept for the next step.
- *
- * <p>The magnitude threshold is exact: without its sign bit a float32 is ordered like an integer,
- * so three histograms over 11, 10 and 10 of its bits find the k-th largest. NaN is above
- * everything, so it is sent and not hidden.
+ * Sends only the elements of largest magnitude; the rest is kept for the next step. On a GPU all of
+ * it is done by kernels, with the bits of the host.
  */
 final class TopKExchange extends Exchange {
-    private static final int MAGNITUDE = 0x7fffffff;
-    private static final int[] SHIFTS = {20, 10, 0};
-
     private final Communicator c;
     private final Buffer bucket;
     private final int count;
@@ -34,84 +32,86 @@ final class TopKExchange extends Exchange {
     private final Buffer send;
 
     private final Buffer recv;
-    private final int[] histogram = new int[1 << 11];
+
+    /** What each rank sent. */
+    private final Buffer[] sent;
+
+    private final List<AutoCloseable> owned = new ArrayList<>();
+
+    // On the host.
+    private final LargestSelection selection = new LargestSelection();
     private final Runnable select = this::select;
     private final Runnable add = this::add;
 
-    TopKExchange(Communicator c, Buffer bucket, double density) {
+    // On a GPU; null on the host.
+    private final @Nullable Compute compute;
+    private final @Nullable Buffer scratch;
+
+    /**
+     * Creates an exchange.
+     *
+     * @param elements of the bucket, without padding
+     */
+    TopKExchange(
+            Communicator c,
+            @Nullable Compute compute,
+            Buffer bucket,
+            long elements,
+            double density) {
         this.c = c;
+        this.compute = compute;
         this.bucket = bucket;
         this.count = Math.toIntExact(bucket.count());
-        this.k = (int) Math.clamp(Math.ceil(density * count), 1, count);
-        this.residual = c.device().allocate(DataType.FLOAT32, count);
+        this.k = (int) Math.clamp(Math.ceil(density * elements), 1, elements);
+        boolean done = false;
         try {
-            this.send = c.device().allocate(DataType.INT32, 2L * k);
-        } catch (RuntimeException e) {
-            residual.close();
-            throw e;
+            residual = zeros(DataType.FLOAT32, count);
+            send = zeros(DataType.INT32, 2L * k);
+            recv = zeros(DataType.INT32, 2L * k * c.size());
+            scratch =
+                    compute == null
+                            ? null
+                            : zeros(DataType.INT32, GradientCompression.SELECTION_SCRATCH);
+            sent = new Buffer[c.size()];
+            for (int r = 0; r < sent.length; r++) {
+                sent[r] = recv.slice(2L * k * r, 2L * k);
+            }
+            done = true;
+        } finally {
+            if (!done) {
+                close();
+            }
         }
-        try {
-            this.recv = c.device().allocate(DataType.INT32, 2L * k * c.size());
-        } catch (RuntimeException e) {
-            send.close();
-            residual.close();
-            throw e;
-        }
+    }
+
+    private Buffer zeros(DataType type, long elements) {
+        Buffer b = c.device().allocate(type, elements);
+        owned.add(b);
+        return b.zero();
     }
 
     @Override
     void enqueue(Stream stream) {
-        stream.launchHostFunction(select);
+        if (compute == null || scratch == null) {
+            stream.launchHostFunction(select);
+            c.allGather(send, recv, stream);
+            stream.launchHostFunction(add);
+            return;
+        }
+        compute.axpy(1, bucket, residual, stream);
+        compute.compression().selectLargest(residual, send, scratch, stream);
         c.allGather(send, recv, stream);
-        stream.launchHostFunction(add);
+        compute.fill(bucket, 0, stream);
+        for (Buffer one : sent) {
+            compute.compression().addSelection(one, bucket, stream);
+        }
+        if (sent.length > 1) {
+            compute.divide(bucket, sent.length, bucket, stream);
+        }
     }
 
     private void select() {
-        MemorySegment gradient = bucket.asSegment();
-        MemorySegment kept = residual.asSegment();
-        MemorySegment out = send.asSegment();
-        // Each digit of the threshold, from the highest; the first count adds the gradient as well.
-        int prefix = 0;
-        int above = Integer.SIZE - 1;
-        int left = k;
-        for (int shift : SHIFTS) {
-            Arrays.fill(histogram, 0);
-            int digits = above - shift;
-            int mask = (1 << digits) - 1;
-            if (shift == SHIFTS[0]) {
-                for (int i = 0; i < count; i++) {
-                    float sum = kept.getAtIndex(JAVA_FLOAT, i) + gradient.getAtIndex(JAVA_FLOAT, i);
-                    kept.setAtIndex(JAVA_FLOAT, i, sum);
-                    histogram[(Float.floatToRawIntBits(sum) & MAGNITUDE) >>> shift]++;
-                }
-            } else {
-                for (int i = 0; i < count; i++) {
-                    int m = kept.getAtIndex(JAVA_INT, i) & MAGNITUDE;
-                    if (m >>> above == prefix) {
-                        histogram[m >>> shift & mask]++;
-                    }
-                }
-            }
-            int digit = mask;
-            while (histogram[digit] < left) {
-                left -= histogram[digit--];
-            }
-            prefix = (prefix << digits) | digit;
-            above = shift;
-        }
-        // All above the threshold, then the first ones equal to it.
-        int threshold = prefix;
-        int at = 0;
-        for (int i = 0; i < count && at < k; i++) {
-            int bits = kept.getAtIndex(JAVA_INT, i);
-            int m = bits & MAGNITUDE;
-            if (m > threshold || (m == threshold && left-- > 0)) {
-                out.setAtIndex(JAVA_INT, at, i);
-                out.setAtIndex(JAVA_INT, (long) k + at, bits);
-                kept.setAtIndex(JAVA_INT, i, 0);
-                at++;
-            }
-        }
+        selection.select(residual.asSegment(), bucket.asSegment(), count, k, send.asSegment());
     }
 
     /** Adds the elements of all ranks in rank order, so that all ranks get identical bits. */
@@ -119,14 +119,9 @@ final class TopKExchange extends Exchange {
         MemorySegment gradient = bucket.asSegment();
         MemorySegment in = recv.asSegment();
         gradient.fill((byte) 0);
-        int ranks = c.size();
+        int ranks = sent.length;
         for (int r = 0; r < ranks; r++) {
-            long from = 2L * k * r;
-            for (int i = 0; i < k; i++) {
-                int to = in.getAtIndex(JAVA_INT, from + i);
-                float value = in.getAtIndex(JAVA_FLOAT, from + k + i);
-                gradient.setAtIndex(JAVA_FLOAT, to, gradient.getAtIndex(JAVA_FLOAT, to) + value);
-            }
+            LargestSelection.add(in, 2L * k * r, k, gradient, count);
         }
         if (ranks > 1) {
             for (int i = 0; i < count; i++) {
@@ -147,8 +142,6 @@ final class TopKExchange extends Exchange {
 
     @Override
     public void close() {
-        recv.close();
-        send.close();
-        residual.close();
+        Closing.all(owned.reversed());
     }
 }

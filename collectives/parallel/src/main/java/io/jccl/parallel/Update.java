@@ -1,5 +1,6 @@
 package io.jccl.parallel;
 
+import io.jccl.compute.Compute;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import java.lang.foreign.MemorySegment;
@@ -10,7 +11,8 @@ import java.lang.foreign.ValueLayout;
 public interface Update {
     /**
      * Applies gradients to parameters. Calls on a server are serialized, but may come from
-     * different threads.
+     * different threads. With {@link ServerOptions#withDevice} of a GPU both buffers are there, and
+     * work belongs on its default stream, such as a step of an optimizer whose state is on the GPU.
      *
      * @param parameters the server's range of the parameters, to be updated
      * @param gradient as many elements of the same type: the mean over the workers, or one worker's
@@ -21,7 +23,19 @@ public interface Update {
     void apply(Buffer parameters, Buffer gradient, long first, long step);
 
     /**
-     * Plain gradient descent: parameter -= rate * gradient.
+     * Plain gradient descent on a device: parameter -= rate * gradient.
+     *
+     * @param rate the learning rate
+     * @param compute of the servers' device; the caller closes it after the parameter server
+     * @return the update, for float32 and float64
+     */
+    static Update sgd(float rate, Compute compute) {
+        return (parameters, gradient, first, step) ->
+                compute.axpy(-rate, gradient, parameters, compute.device().defaultStream());
+    }
+
+    /**
+     * Plain gradient descent on the host: parameter -= rate * gradient.
      *
      * @param rate the learning rate
      * @return the update, for float32 and float64

@@ -213,6 +213,32 @@ class CompressionTest {
                 });
     }
 
+    /** Ten gradients of one element, 64 bytes apart: half of them are five. */
+    @Test
+    void topKDoesNotCountPadding() {
+        List<Parameter> parameters = new ArrayList<>();
+        for (int p = 0; p < 10; p++) {
+            parameters.add(new Parameter("p" + p, 1, DataType.FLOAT32));
+        }
+        ReducerOptions options = ReducerOptions.DEFAULT.withCompression(new Compression.TopK(0.5));
+        Communicator.runLocal(
+                2,
+                c -> {
+                    try (GradientReducer r = GradientReducer.create(c, parameters, options)) {
+                        assertEquals(5 * 8, r.wireBytes());
+                        for (int s = 0; s < 2; s++) {
+                            // The largest first: those of the second step were left by the first.
+                            boolean again = s == 1;
+                            step(r, new Parameters(10, (p, i) -> again ? 0 : p + 1));
+                            for (int p = 0; p < 10; p++) {
+                                double sent = again == p < 5 ? p + 1 : 0;
+                                assertEquals(sent, r.gradient(p).get(0), "step " + s + ", " + p);
+                            }
+                        }
+                    }
+                });
+    }
+
     private static double[][] zeros(List<Parameter> parameters) {
         return parameters.stream().map(p -> new double[(int) p.count()]).toArray(double[][]::new);
     }

@@ -380,12 +380,23 @@ public final class CudaStream implements Stream {
         if (from < to + bytes && to < from + bytes) {
             throw CopyChecks.overlapping(source, target);
         }
-        CudaRuntime.check(
-                call(() ->
-                        CudaRuntime.api()
-                                .cudaMemcpyAsync(
-                                        to, from, bytes, cudart_h.cudaMemcpyDefault(), handle())),
-                "cudaMemcpyAsync");
+        CudaRuntime.check(copy(from, to, bytes), "cudaMemcpyAsync");
+    }
+
+    /** {@link #call} for a copy, without an object for its arguments. */
+    private int copy(long from, long to, long bytes) {
+        long stream = handle();
+        int kind = cudart_h.cudaMemcpyDefault();
+        if (handle != 0 && handle != LEGACY) {
+            device.claim();
+            return CudaRuntime.api().cudaMemcpyAsync(to, from, bytes, kind, stream);
+        }
+        int previous = device.enter();
+        try {
+            return CudaRuntime.api().cudaMemcpyAsync(to, from, bytes, kind, stream);
+        } finally {
+            device.exit(previous);
+        }
     }
 
     /** The address for CUDA; addresses of all devices and the host are distinct. */
