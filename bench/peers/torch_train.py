@@ -1,6 +1,6 @@
-"""A step of a model of jccl train in PyTorch eager on the CPU, in float32.
+"""A step of a model of jccl train in PyTorch eager: on the CPU in float32, on a GPU by autocast to bfloat16.
 
-usage: torch_train.py jccl|gpt2 STEPS THREADS LAYERS HIDDEN HEADS CONTEXT BATCH VOCABULARY
+usage: torch_train.py cpu|cuda jccl|gpt2 STEPS THREADS LAYERS HIDDEN HEADS CONTEXT BATCH VOCABULARY
 Prints the median time of a step in milliseconds, of the steps after the first fifth. With --version
 PyTorch's version alone.
 """
@@ -16,8 +16,9 @@ from torch.nn import functional
 if sys.argv[1:] == ["--version"]:
     print("PyTorch", torch.__version__)
     sys.exit()
-gpt2 = sys.argv[1] == "gpt2"
-steps, threads, layers, hidden, heads, context, batch, vocabulary = map(int, sys.argv[2:])
+device = sys.argv[1]
+gpt2 = sys.argv[2] == "gpt2"
+steps, threads, layers, hidden, heads, context, batch, vocabulary = map(int, sys.argv[3:])
 torch.set_num_threads(threads)
 torch.manual_seed(1)
 
@@ -76,14 +77,16 @@ class Model(nn.Module):
         return self.head(self.norm(x))
 
 
-model = Model()
+model = Model().to(device)
 optimizer = torch.optim.Adam(model.parameters(), lr=3e-3, fused=True)
 times = []
 for _ in range(steps):
     tokens = torch.randint(vocabulary, (batch, context + 1))
     start = time.perf_counter()
-    logits = model(tokens[:, :-1])
-    loss = functional.cross_entropy(logits.reshape(-1, vocabulary), tokens[:, 1:].reshape(-1))
+    tokens = tokens.to(device)
+    with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+        logits = model(tokens[:, :-1])
+        loss = functional.cross_entropy(logits.reshape(-1, vocabulary), tokens[:, 1:].reshape(-1))
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()

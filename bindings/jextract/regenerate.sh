@@ -77,6 +77,7 @@ grep -E '^--include-(function|constant|typedef) (nccl|NCCL_)' "$scratch/nccl.has
     comm -23 - nccl.includes >"$scratch/nccl.unbound"
 [[ ! -s $scratch/nccl.unbound ]] || fail "nccl.includes lacks: $(<"$scratch/nccl.unbound")"
 generate cudart "$CUDA_INCLUDE"
+generate cuda "$CUDA_INCLUDE"
 generate cublas "$CUBLAS_INCLUDE" "$CUDA_INCLUDE"
 generate mpi "$MPI_INCLUDE"
 

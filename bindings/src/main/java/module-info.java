@@ -1,4 +1,4 @@
-/** Foreign function bindings to NCCL, the CUDA runtime, cuBLAS and MPI. */
+/** Foreign function bindings to NCCL, the CUDA runtime and driver, cuBLAS and MPI. */
 @SuppressWarnings("module") // the modules that may see generated code are compiled later
 module io.jccl.bindings {
     requires static org.jspecify;
@@ -8,6 +8,8 @@ module io.jccl.bindings {
     exports io.jccl.bindings.generated.cublas to
             io.jccl.bench,
             io.jccl.parallel;
+    exports io.jccl.bindings.generated.cuda to
+            io.jccl.collectives;
     exports io.jccl.bindings.generated.cudart to
             io.jccl.bench,
             io.jccl.collectives;

@@ -18,7 +18,7 @@
 #include "fake_internal.h"
 
 enum {
-  MOST_DEVICES = 64,
+  MOST_DEVICES = JCF_MOST_DEVICES,
   ALIGNMENT = 512,
   FRESH = 0xA5,  /* what is in new memory */
   FREED = 0xDD,  /* what is in memory that was given back */
@@ -130,6 +130,7 @@ static pthread_once_t started = PTHREAD_ONCE_INIT;
 static int ndevices, runtime_version = 13000, driver_version = 13000;
 static bool peers_possible = true;
 static atomic_int capability = 90; /* of all devices, times 10 */
+static __thread int bound = -1; /* the device whose context is the thread's current one */
 static size_t memory_size = (size_t)1 << 30, host_size = (size_t)8 << 30;
 static struct device devices[MOST_DEVICES];
 static struct region regions[MOST_DEVICES + 1]; /* the last one for host memory */
@@ -212,6 +213,7 @@ static void start(void) {
   ndevices = (int)setting("JCCL_FAKE_DEVICES", 8);
   ndevices = ndevices > MOST_DEVICES ? MOST_DEVICES : ndevices;
   memory_size = setting("JCCL_FAKE_MEMORY", memory_size) / PAGE * PAGE;
+  runtime_version = (int)setting("JCCL_FAKE_RUNTIME_VERSION", (size_t)runtime_version);
   driver_version = (int)setting("JCCL_FAKE_DRIVER_VERSION", (size_t)driver_version);
   peers_possible = setting("JCCL_FAKE_PEERS", 1) != 0;
   atomic_store(&capability, (int)setting("JCCL_FAKE_CAPABILITY", (size_t)capability));
@@ -275,9 +277,9 @@ static void make_context(int device) {
   }
 }
 
-static cudaError_t enter_hit(struct jcf_fn *fn, enum need needs, struct jcf_hit *hit) {
+static cudaError_t enter_hit(struct jcf_fn *fn, enum need needs, int who, struct jcf_hit *hit) {
   pthread_once(&started, start);
-  jcf_enter(fn, current, hit);
+  jcf_enter(fn, who, hit);
   if (hit->hang) {
     jcf_hang(NULL);
   }
@@ -301,18 +303,34 @@ static cudaError_t enter_hit(struct jcf_fn *fn, enum need needs, struct jcf_hit 
   }
   if (needs == NEEDS_CONTEXT) {
     make_context(current);
+    bound = current;
   }
   return cudaSuccess;
 }
 
 static cudaError_t enter(struct jcf_fn *fn, enum need needs) {
   struct jcf_hit hit;
-  return enter_hit(fn, needs, &hit);
+  return enter_hit(fn, needs, current, &hit);
 }
 
 cudaError_t jcf_runtime_enter(struct jcf_fn *fn, struct jcf_hit *hit) {
-  return enter_hit(fn, NEEDS_CONTEXT, hit);
+  return enter_hit(fn, NEEDS_CONTEXT, current, hit);
 }
+
+/*
+ * cuda.h: a function of the driver makes no context, and CUDA_ERROR_NOT_INITIALIZED before cuInit,
+ * which the runtime calls when it makes one.
+ */
+cudaError_t jcf_driver_enter(struct jcf_fn *fn, int who, struct jcf_hit *hit) {
+  cudaError_t error = enter_hit(fn, NEEDS_DEVICES, who, hit);
+  return error == cudaSuccess && atomic_load(&contexts) == 0 ? cudaErrorInitializationError : error;
+}
+
+int jcf_current_context(void) { return bound; }
+
+int jcf_capability(void) { return atomic_load(&capability); }
+
+int jcf_driver_version(void) { return driver_version; }
 
 cudaError_t jcf_fail(cudaError_t error) { return fail(error); }
 
@@ -447,6 +465,20 @@ cudaError_t cudaDriverGetVersion(int *version) {
     return fail(cudaErrorInvalidValue);
   }
   *version = driver_version;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDriverEntryPoint(
+    const char *symbol, void **function, unsigned long long flags, int *status) {
+  ENTER_ANY(cudaGetDriverEntryPoint, NEEDS_DEVICES);
+  if (symbol == NULL || function == NULL || flags > 2) {
+    return fail(cudaErrorInvalidValue);
+  }
+  /* The functions of the fake are of CUDA 12.0: no supported runtime is too old for them. */
+  *function = jcf_driver_function(symbol);
+  if (status != NULL) {
+    *status = *function == NULL; /* cudaDriverEntryPointSymbolNotFound */
+  }
   return cudaSuccess;
 }
 
@@ -1380,6 +1412,7 @@ cudaError_t cudaSetDevice(int device) {
     return fail(cudaErrorInvalidDevice);
   }
   current = device;
+  bound = device;
   make_context(device); /* at once, since CUDA 12 */
   return cudaSuccess;
 }

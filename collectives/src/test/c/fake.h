@@ -71,26 +71,7 @@ typedef struct jcf_pool *cudaMemPool_t;
 typedef struct jcf_graph *cudaGraph_t;
 typedef struct jcf_node *cudaGraphNode_t;
 typedef struct jcf_exec *cudaGraphExec_t;
-typedef struct jcf_library *cudaLibrary_t;
-typedef struct jcf_kernel *cudaKernel_t;
 typedef void (*cudaHostFn_t)(void *);
-
-typedef struct {
-  unsigned gridDim[3], blockDim[3];
-  size_t dynamicSmemBytes;
-  cudaStream_t stream;
-  void *attrs;
-  unsigned numAttrs;
-} cudaLaunchConfig_t;
-
-struct cudaFuncAttributes {
-  size_t sharedSizeBytes, constSizeBytes, localSizeBytes;
-  int maxThreadsPerBlock, numRegs, ptxVersion, binaryVersion, cacheModeCA;
-  int maxDynamicSharedSizeBytes, preferredShmemCarveout;
-  int clusterDimMustBeSet, requiredClusterWidth, requiredClusterHeight, requiredClusterDepth;
-  int clusterSchedulingPolicyPreference, nonPortableClusterSizeAllowed;
-  int reserved[16];
-};
 
 typedef struct {
   char reserved[64];
@@ -174,10 +155,12 @@ enum {
   cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidMemcpyDirection = 21,
   cudaErrorInsufficientDriver = 35,
+  cudaErrorInitializationError = 3,
   cudaErrorInvalidConfiguration = 9,
   cudaErrorInvalidDeviceFunction = 98,
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
+  cudaErrorInvalidKernelImage = 200,
   cudaErrorDeviceUninitialized = 201,
   cudaErrorNoKernelImageForDevice = 209,
   cudaErrorUnsupportedLimit = 215,
@@ -336,16 +319,27 @@ JCF_API cudaError_t cudaStreamGetPriority(cudaStream_t stream, int *priority);
 JCF_API cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long *id);
 JCF_API cudaError_t cudaStreamGetDevice(cudaStream_t stream, int *device);
 JCF_API cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *data);
-JCF_API cudaError_t cudaLibraryLoadData(cudaLibrary_t *library, const void *code, int *jitOptions,
+
+JCF_API cudaError_t cudaGetDriverEntryPoint(
+    const char *symbol, void **function, unsigned long long flags, int *status);
+/*
+ * What it finds. These are not exported, as libcudart does not have them. A CUresult has the number
+ * of the cudaError_t of the same meaning.
+ */
+typedef struct jcf_library *CUlibrary;
+typedef struct jcf_kernel *CUkernel;
+typedef struct jcf_function *CUfunction;
+typedef int (*PFN_cuLibraryLoadData)(CUlibrary *library, const void *code, int *jitOptions,
     void **jitOptionsValues, unsigned numJitOptions, int *libraryOptions,
     void **libraryOptionValues, unsigned numLibraryOptions);
-JCF_API cudaError_t cudaLibraryUnload(cudaLibrary_t library);
-JCF_API cudaError_t cudaLibraryGetKernel(
-    cudaKernel_t *kernel, cudaLibrary_t library, const char *name);
-JCF_API cudaError_t cudaFuncGetAttributes(
-    struct cudaFuncAttributes *attributes, const void *func);
-JCF_API cudaError_t cudaLaunchKernelExC(
-    const cudaLaunchConfig_t *config, const void *func, void **args);
+typedef int (*PFN_cuLibraryUnload)(CUlibrary library);
+typedef int (*PFN_cuLibraryGetKernel)(CUkernel *kernel, CUlibrary library, const char *name);
+typedef int (*PFN_cuKernelGetFunction)(CUfunction *function, CUkernel kernel);
+typedef int (*PFN_cuFuncGetAttribute)(int *value, int attribute, CUfunction function);
+/* f: a function, or a kernel cast to it. */
+typedef int (*PFN_cuLaunchKernel)(CUfunction f, unsigned gridDimX, unsigned gridDimY,
+    unsigned gridDimZ, unsigned blockDimX, unsigned blockDimY, unsigned blockDimZ,
+    unsigned sharedMemBytes, cudaStream_t stream, void **kernelParams, void **extra);
 
 JCF_API cudaError_t cudaEventCreate(cudaEvent_t *event);
 JCF_API cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags);

@@ -10,6 +10,8 @@
 
 #include "fake.h"
 
+enum { JCF_MOST_DEVICES = 64 };
+
 /* ---- counting and injection */
 
 /* One exported function; static in it. */
@@ -70,6 +72,15 @@ JCF_API int jcf_sticky(void);
 
 /* Begins a function of the runtime that needs a context; what to return at once, if not success. */
 JCF_API cudaError_t jcf_runtime_enter(struct jcf_fn *fn, struct jcf_hit *hit);
+/* The same for a function of the driver; who as for jcf_enter. */
+JCF_API cudaError_t jcf_driver_enter(struct jcf_fn *fn, int who, struct jcf_hit *hit);
+/* The device of the thread's current context, -1 if it has none. */
+JCF_API int jcf_current_context(void);
+/* The compute capability of the devices, times 10. */
+JCF_API int jcf_capability(void);
+JCF_API int jcf_driver_version(void);
+/* What cudaGetDriverEntryPoint finds, or NULL. */
+void *jcf_driver_function(const char *name);
 /* Remembers an error as the calling thread's last one, and returns it. */
 JCF_API cudaError_t jcf_fail(cudaError_t error);
 

@@ -5,6 +5,7 @@
  * "-l" frees a slot for a communicator too early, for AddressSanitizer to see.
  */
 #include <dlfcn.h>
+#include <elf.h>
 #include <limits.h>
 #include <math.h>
 #include <pthread.h>
@@ -1988,28 +1989,77 @@ static const char PTX[] = ".version 6.0\n.target sm_70\n.address_size 64\n"
                           ".param .u64 d\n)\n"
                           ".visible .entry fill_u32(\n.param .u64 a,\n.param .u32 b,\n.param .u64 c\n)\n";
 
-static cudaError_t load(cudaLibrary_t *library, const char *code) {
-  return cudaLibraryLoadData(library, code, NULL, NULL, 0, NULL, NULL, 0);
+static PFN_cuLibraryLoadData libraryLoadData;
+static PFN_cuLibraryUnload libraryUnload;
+static PFN_cuLibraryGetKernel libraryGetKernel;
+static PFN_cuKernelGetFunction kernelGetFunction;
+static PFN_cuFuncGetAttribute funcGetAttribute;
+static PFN_cuLaunchKernel launchKernel;
+
+static void *entry_point(const char *name) {
+  void *f = NULL;
+  int status = -1;
+  OK(cudaGetDriverEntryPoint(name, &f, 0, &status));
+  IS(0, status);
+  return f;
 }
 
-static void kernels_refused(cudaKernel_t fill, cudaStream_t s, void **args) {
-  cudaLaunchConfig_t c = {.gridDim = {1, 1, 1}, .blockDim = {256, 1, 1}, .stream = s};
-  IS(cudaErrorInvalidValue, cudaLaunchKernelExC(NULL, fill, args));
-  IS(cudaErrorInvalidDeviceFunction, cudaLaunchKernelExC(&c, NULL, args));
-  IS(cudaErrorInvalidDeviceFunction, cudaLaunchKernelExC(&c, &c, args));
-  IS(cudaErrorInvalidValue, cudaLaunchKernelExC(&c, fill, NULL));
-  c.gridDim[0] = 0;
-  IS(cudaErrorInvalidConfiguration, cudaLaunchKernelExC(&c, fill, args));
-  c.gridDim[0] = 1;
-  c.blockDim[0] = 1025;
-  IS(cudaErrorInvalidConfiguration, cudaLaunchKernelExC(&c, fill, args));
-  c.blockDim[0] = 256;
-  OK(cudaSetDevice(1)); /* the stream is of device 0 */
-  IS(cudaErrorInvalidResourceHandle, cudaLaunchKernelExC(&c, fill, args));
+static int load(CUlibrary *library, const void *code) {
+  return libraryLoadData(library, code, NULL, NULL, 0, NULL, NULL, 0);
+}
+
+static int launch(void *f, unsigned grid, unsigned block, cudaStream_t s, void **args) {
+  return launchKernel(f, grid, 1, 1, block, 1, 1, 0, s, args, NULL);
+}
+
+static void kernels_refused(CUkernel fill, cudaStream_t s, void **args) {
+  IS(cudaErrorInvalidResourceHandle, launch(NULL, 1, 256, s, args));
+  IS(cudaErrorInvalidResourceHandle, launch(args, 1, 256, s, args));
+  IS(cudaErrorInvalidValue, launch(fill, 1, 256, s, NULL));
+  IS(cudaErrorInvalidValue, launchKernel((CUfunction)fill, 1, 1, 1, 256, 1, 1, 0, s, args, args));
+  IS(cudaErrorInvalidValue, launch(fill, 0, 256, s, args));
+  IS(cudaErrorInvalidValue, launch(fill, 1, 1025, s, args));
+  CUfunction other = NULL;
+  OK(cudaSetDevice(1));
+  OK(kernelGetFunction(&other, fill)); /* in the context of device 1; the stream is of device 0 */
+  IS(cudaErrorInvalidResourceHandle, launch(other, 1, 256, s, args));
   OK(cudaSetDevice(0));
 }
 
-static void kernel_runs(cudaKernel_t sum, cudaKernel_t fill, cudaStream_t s) {
+/* Binary compatibility: within a major capability, upwards. */
+static void cubins(void) {
+  struct {
+    Elf64_Ehdr header;
+    Elf64_Shdr sections[2];
+    char names[32];
+  } elf = {.header = {.e_ident = {0x7f, 'E', 'L', 'F', ELFCLASS64, ELFDATA2LSB, 1, 0x41, 8},
+               .e_machine = 190, .e_flags = 80 << 8, .e_shnum = 2,
+               .e_shoff = sizeof(Elf64_Ehdr), .e_shentsize = sizeof(Elf64_Shdr)},
+      .sections = {{.sh_offset = sizeof(Elf64_Ehdr) + 2 * sizeof(Elf64_Shdr)}, {.sh_name = 1}},
+      .names = "\0.text.sum_f64"};
+  elf.header.e_phoff = sizeof elf; /* no segments; the size is where they would begin */
+  static const struct {
+    int cubin, device, error;
+  } cases[] = {{80, 80, 0}, {80, 86, 0}, {80, 89, 0}, {86, 80, 209}, {80, 90, 209}, {90, 89, 209},
+      {80, 75, 209}, {100, 103, 0}, {100, 120, 209}};
+  CUlibrary library;
+  CUkernel sum, none;
+  CUfunction function;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    elf.header.e_flags = (unsigned)cases[i].cubin << 8;
+    jccl_fake_capability(cases[i].device);
+    OK(load(&library, &elf));
+    OK(libraryGetKernel(&sum, library, "sum_f64"));
+    IS(cudaErrorSymbolNotFound, libraryGetKernel(&none, library, "sum"));
+    IS(cases[i].error, kernelGetFunction(&function, sum));
+    OK(libraryUnload(library));
+  }
+  jccl_fake_capability(90);
+  elf.header.e_machine = 62;
+  IS(cudaErrorInvalidKernelImage, load(&library, &elf));
+}
+
+static void kernel_runs(CUkernel sum, CUkernel fill, cudaStream_t s) {
   enum { N = 1000 };
   double in[N], expected = 0, *x, out = 0;
   for (int i = 0; i < N; i++) {
@@ -2021,8 +2071,7 @@ static void kernel_runs(cudaKernel_t sum, cudaKernel_t fill, cudaStream_t s) {
   int n = N, add = 0;
   double *target = x + 1;
   void *args[] = {&x, &n, &add, &target};
-  cudaLaunchConfig_t c = {.gridDim = {1, 1, 1}, .blockDim = {256, 1, 1}, .stream = s};
-  OK(cudaLaunchKernelExC(&c, sum, args));
+  OK(launch(sum, 1, 256, s, args));
   n = -1; /* arguments were copied */
   OK(cudaStreamSynchronize(s));
   OK(cudaMemcpy(&out, target, sizeof out, cudaMemcpyDefault));
@@ -2032,32 +2081,51 @@ static void kernel_runs(cudaKernel_t sum, cudaKernel_t fill, cudaStream_t s) {
   char *odd = (char *)x + 2;
   void *fill_args[] = {&odd, &value, &count};
   kernels_refused(fill, s, fill_args);
-  OK(cudaLaunchKernelExC(&c, fill, fill_args));
+  OK(cudaSetDevice(1)); /* a kernel takes the context of its stream */
+  OK(launch(fill, 1, 256, s, fill_args));
+  OK(cudaSetDevice(0));
   IS(cudaErrorMisalignedAddress, cudaStreamSynchronize(s));
   jccl_fake_sticky(0);
   OK(cudaFree(x));
 }
 
 static void test_kernels(void) {
-  cudaLibrary_t library;
-  cudaKernel_t sum, fill, none;
+  CUlibrary library;
+  CUkernel sum, fill, none;
+  CUfunction function;
   cudaStream_t s;
-  struct cudaFuncAttributes attributes;
+  void *nothing = &library;
+  int status = 0, value = 0;
   OK(cudaSetDevice(0));
+  IS(cudaErrorInvalidValue, cudaGetDriverEntryPoint(NULL, &nothing, 0, NULL));
+  IS(cudaErrorInvalidValue, cudaGetDriverEntryPoint("cuLaunchKernel", &nothing, 3, NULL));
+  OK(cudaGetDriverEntryPoint("cuNothing", &nothing, 0, &status));
+  CHECK(nothing == NULL && status == 1);
+  libraryLoadData = (PFN_cuLibraryLoadData)entry_point("cuLibraryLoadData");
+  libraryUnload = (PFN_cuLibraryUnload)entry_point("cuLibraryUnload");
+  libraryGetKernel = (PFN_cuLibraryGetKernel)entry_point("cuLibraryGetKernel");
+  kernelGetFunction = (PFN_cuKernelGetFunction)entry_point("cuKernelGetFunction");
+  funcGetAttribute = (PFN_cuFuncGetAttribute)entry_point("cuFuncGetAttribute");
+  launchKernel = (PFN_cuLaunchKernel)entry_point("cuLaunchKernel");
   IS(cudaErrorInvalidValue, load(NULL, PTX));
   IS(cudaErrorInvalidPtx, load(&library, "no PTX"));
   IS(cudaErrorUnsupportedPtxVersion,
       load(&library, ".version 9.9\n.target sm_70\n.address_size 64\n"));
+  OK(load(&library, PTX)); /* nothing is compiled before a function is needed */
+  IS(cudaErrorSymbolNotFound, libraryGetKernel(&none, library, "fill"));
+  OK(libraryGetKernel(&sum, library, "sum_f64"));
+  OK(libraryGetKernel(&fill, library, "fill_u32"));
   jccl_fake_capability(61);
+  IS(cudaErrorNoKernelImageForDevice, kernelGetFunction(&function, fill));
+  setenv("CUDA_MODULE_LOADING", "EAGER", 1);
   IS(cudaErrorNoKernelImageForDevice, load(&library, PTX));
+  unsetenv("CUDA_MODULE_LOADING");
   jccl_fake_capability(90);
-  OK(load(&library, PTX));
-  IS(cudaErrorSymbolNotFound, cudaLibraryGetKernel(&none, library, "fill"));
-  OK(cudaLibraryGetKernel(&sum, library, "sum_f64"));
-  OK(cudaLibraryGetKernel(&fill, library, "fill_u32"));
-  OK(cudaFuncGetAttributes(&attributes, fill));
-  IS(1024, attributes.maxThreadsPerBlock);
-  IS(70, attributes.ptxVersion);
+  OK(kernelGetFunction(&function, fill));
+  OK(funcGetAttribute(&value, 0, function));
+  IS(1024, value);
+  OK(funcGetAttribute(&value, 5, function));
+  IS(70, value);
   OK(cudaStreamCreate(&s));
   for (int reversed = 0; reversed < 2; reversed++) {
     jccl_fake_threads_reversed(reversed);
@@ -2065,9 +2133,10 @@ static void test_kernels(void) {
   }
   jccl_fake_threads_reversed(0);
   OK(cudaStreamDestroy(s));
-  OK(cudaLibraryUnload(library));
-  IS(cudaErrorInvalidDeviceFunction, cudaFuncGetAttributes(&attributes, fill));
-  IS(cudaErrorInvalidValue, cudaLibraryUnload(library));
+  OK(libraryUnload(library));
+  IS(cudaErrorInvalidResourceHandle, funcGetAttribute(&value, 0, function));
+  IS(cudaErrorInvalidValue, libraryUnload(library));
+  cubins();
   no_leaks();
 }
 

@@ -313,6 +313,9 @@ final class Binder {
     private String missing(Method function) {
         Since since = function.getAnnotation(Since.class);
         String library = loaded.library().title();
+        if (symbols instanceof DriverSymbols driver) {
+            return driver.whyNot(symbol(function));
+        }
         return since != null && !loaded.version().atLeast(Version.of(since.value()))
                 ? "%s needs %s %s, loaded %s from %s"
                         .formatted(

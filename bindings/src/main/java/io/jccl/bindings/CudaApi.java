@@ -368,46 +368,14 @@ public interface CudaApi extends NativeApi {
      */
     int cudaLaunchHostFunc(long stream, MemorySegment fn, long userData);
 
-    // ---- kernels
+    // ---- the driver
 
     /**
-     * {@code cudaError_t cudaLibraryLoadData(cudaLibrary_t* library, const void* code, enum
-     * cudaJitOption* jitOptions, void** jitOptionsValues, unsigned int numJitOptions, enum
-     * cudaLibraryOption* libraryOptions, void** libraryOptionValues, unsigned int
-     * numLibraryOptions)}
+     * {@code cudaError_t cudaGetDriverEntryPoint(const char* symbol, void** funcPtr, unsigned long
+     * long flags, enum cudaDriverEntryPointQueryResult* driverStatus)}
      */
-    @Since("12.8")
-    int cudaLibraryLoadData(
-            MemorySegment library,
-            MemorySegment code,
-            long jitOptions,
-            long jitOptionsValues,
-            int numJitOptions,
-            long libraryOptions,
-            long libraryOptionValues,
-            int numLibraryOptions);
-
-    /** {@code cudaError_t cudaLibraryUnload(cudaLibrary_t library)} */
-    @Since("12.8")
-    int cudaLibraryUnload(long library);
-
-    /**
-     * {@code cudaError_t cudaLibraryGetKernel(cudaKernel_t* pKernel, cudaLibrary_t library, const
-     * char* name)}
-     */
-    @Since("12.8")
-    int cudaLibraryGetKernel(MemorySegment pKernel, long library, MemorySegment name);
-
-    /**
-     * {@code cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes* attr, const void* func)}
-     */
-    int cudaFuncGetAttributes(MemorySegment attr, long func);
-
-    /**
-     * {@code cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* func,
-     * void** args)}
-     */
-    int cudaLaunchKernelExC(MemorySegment config, long func, MemorySegment args);
+    int cudaGetDriverEntryPoint(
+            MemorySegment symbol, MemorySegment funcPtr, long flags, MemorySegment driverStatus);
 
     // ---- events
 

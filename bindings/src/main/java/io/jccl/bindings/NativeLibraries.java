@@ -48,6 +48,8 @@ public final class NativeLibraries {
             new Once<>(() -> table(NcclApi.class, NativeLibrary.NCCL));
     private static final Once<CudaApi> CUDA =
             new Once<>(() -> table(CudaApi.class, NativeLibrary.CUDART));
+    private static final Once<CudaDriverApi> CUDA_DRIVER =
+            new Once<>(NativeLibraries::driverTable);
     private static final Once<CublasApi> CUBLAS =
             new Once<>(() -> table(CublasApi.class, NativeLibrary.CUBLAS));
     private static final Once<MpiApi> MPI =
@@ -98,6 +100,16 @@ public final class NativeLibraries {
     }
 
     /**
+     * The CUDA driver's functions. That there is a driver shows when one of them is called.
+     *
+     * @return the table
+     * @throws NativeLibraryUnavailableException if the CUDA runtime is not available
+     */
+    public static CudaDriverApi cudaDriver() {
+        return CUDA_DRIVER.get();
+    }
+
+    /**
      * The functions of cuBLAS.
      *
      * @return the table
@@ -115,6 +127,12 @@ public final class NativeLibraries {
      */
     public static MpiApi mpi() {
         return MPI.get();
+    }
+
+    private static CudaDriverApi driverTable() {
+        CudaApi runtime = cuda();
+        return Binder.bind(
+                CudaDriverApi.class, runtime.library(), new DriverSymbols(runtime));
     }
 
     private static <T extends NativeApi> T table(Class<T> api, NativeLibrary library) {

@@ -1,6 +1,7 @@
 package io.jccl.bindings;
 
 import io.jccl.bindings.generated.cublas.cublas_h;
+import io.jccl.bindings.generated.cuda.cuda_h;
 import io.jccl.bindings.generated.cudart.cudart_h;
 import io.jccl.bindings.generated.mpi.mpi_h;
 import io.jccl.bindings.generated.nccl.nccl_h;
@@ -22,7 +23,7 @@ import java.util.Set;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 
-/** The four libraries: what is bound of each, read from the compiled classes. */
+/** The libraries: what is bound of each, read from the compiled classes. */
 enum BoundLibrary {
     NCCL(NcclApi.class, nccl_h.class, Need.NCCL, "nccl.h", List.of("NCCL_VERSION_CODE")),
     CUDART(
@@ -31,6 +32,8 @@ enum BoundLibrary {
             Need.CUDART,
             "cuda_runtime_api.h",
             List.of("CUDART_VERSION")),
+    /** Its header comes with the CUDA runtime's. */
+    CUDA(CudaDriverApi.class, cuda_h.class, Need.CUDART, "cuda.h", List.of("CUDA_VERSION")),
     CUBLAS(CublasApi.class, cublas_h.class, Need.CUBLAS, "cublas_v2.h", List.of("CUBLAS_VERSION")),
     /** Its binary interface is the same in all releases of 4.1. */
     MPI(

@@ -82,7 +82,7 @@ record Headers(List<String> flags, String text) {
                             .distinct()
                             .flatMap(nccl -> cuda.stream().map(path -> cuda(folder, nccl, path)))
                             .toList();
-            case CUDART, CUBLAS ->
+            case CUDART, CUDA, CUBLAS ->
                     cuda.stream()
                             .filter(path -> Files.exists(path.resolve(library.include())))
                             .map(path -> cuda(folder, path))

@@ -352,6 +352,28 @@ class RealLibrariesTest {
         assertEquals("unrecognized error code", cuda.cudaGetErrorName(123_456));
     }
 
+    // ---- the CUDA driver
+
+    @Test
+    void theDriversFunctionsNeedADriver() {
+        cuda();
+        CudaDriverApi driver = NativeLibraries.cudaDriver();
+        if (driver.supports("cuLaunchKernel")) {
+            BoundLibrary.CUDA
+                    .functions()
+                    .forEach(function ->
+                            assertTrue(driver.supports(function.toString()), function.toString()));
+            return;
+        }
+        assumeNoGpu();
+        UnsupportedOperationException error =
+                assertThrows(
+                        UnsupportedOperationException.class, () -> driver.cuLibraryUnload(0));
+        String message = String.valueOf(error.getMessage());
+        assertTrue(message.startsWith("cuLibraryUnload is a function of the CUDA driver: "), message);
+        assertNoDevice(message);
+    }
+
     // ---- cuBLAS
 
     @Test

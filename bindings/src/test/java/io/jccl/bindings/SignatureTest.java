@@ -128,7 +128,7 @@ class SignatureTest {
         Version header =
                 switch (library) {
                     case NCCL -> NcclConfig.header();
-                    case CUDART, CUBLAS -> Version.of("13.1.1");
+                    case CUDART, CUDA, CUBLAS -> Version.of("13.1.1");
                     case MPI -> Version.of("4.1.4");
                 };
         Stream.concat(library.functions(), library.objects())

@@ -39,7 +39,7 @@ public interface Compute extends AutoCloseable {
      * @return its compute
      * @throws io.jccl.error.JcclException if a GPU is older than compute capability 7.0, or CUDA
      *     does not take the kernels
-     * @throws UnsupportedOperationException if the CUDA runtime is older than 12.8
+     * @throws UnsupportedOperationException if there is no driver of CUDA 12.0 or newer
      */
     static Compute of(Device device) {
         return device.kind() == Device.Kind.CUDA ? new CudaCompute(device) : new HostCompute(1);

@@ -474,7 +474,7 @@ class NcclCommandTest {
 
     /** Of a copy, and of the kernel that is a layer's work. */
     @ParameterizedTest
-    @CsvSource({"cudaMemcpyAsync, cudaMemcpyAsync", "cudaLaunchKernelExC, spin"})
+    @CsvSource({"cudaMemcpyAsync, cudaMemcpyAsync", "cuLaunchKernel, spin"})
     void anErrorOfTheRuntimeEndsTheOffloadRun(String call, String message) throws Exception {
         Result r =
                 injected(

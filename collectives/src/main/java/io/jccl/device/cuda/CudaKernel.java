@@ -1,26 +1,24 @@
 package io.jccl.device.cuda;
 
-import io.jccl.bindings.CudaApi;
-import io.jccl.bindings.generated.cudart.cudaFuncAttributes;
+import io.jccl.bindings.CudaDriverApi;
+import io.jccl.bindings.NativeLibraries;
+import io.jccl.bindings.generated.cuda.cuda_h;
 import io.jccl.bindings.generated.cudart.cudart_h;
 import io.jccl.error.JcclException;
-import java.io.IOException;
-import java.io.InputStream;
-import java.io.UncheckedIOException;
-import java.lang.foreign.Arena;
-import java.lang.foreign.MemorySegment;
-import java.lang.foreign.ValueLayout;
-import java.util.Map;
+import java.util.List;
 import java.util.Objects;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.stream.Stream;
+import org.jspecify.annotations.Nullable;
 
 /**
  * A kernel of an image that this library contains (collectives/src/main/cuda).
  *
- * <p>An image is loaded once per process and never unloaded. It is PTX, which the driver compiles
- * for each device on which a kernel is requested. That happens here rather than at the first
- * launch, which may be captured.
+ * <p>An image is a set of files: cubins for some compute capabilities, and PTX for all others,
+ * which the driver translates for the device. That happens when a kernel is requested rather than
+ * at its first launch, which may be captured. The system property {@code jccl.kernels}, or the
+ * variable {@code JCCL_KERNELS}, with the value {@code ptx} leaves the cubins out.
  *
  * <p><b>Threads:</b> any.
  */
@@ -28,44 +26,68 @@ public final class CudaKernel {
     /** Block size of every kernel, as in kernel.h. */
     public static final int BLOCK = 256;
 
-    /** An image, with what its first lines declare. */
+    /** An image. */
     public enum Image {
         /** For any device. */
-        KERNELS("kernels.ptx", "6.0", 70),
+        KERNELS("kernels", 70),
         /** For those with tensor cores for bfloat16. */
-        TENSOR("tensor.ptx", "7.0", 80);
+        TENSOR("tensor", 80);
 
-        private final String file;
-        private final String isa;
+        private final String title;
 
-        /** Ten times the compute capability that it requires. */
+        /** Ten times the compute capability that the PTX requires. */
         private final int oldest;
 
-        /** The library's handle, 0 until it is loaded; guarded by the class of kernels. */
-        private long library;
+        private final KernelImage ptx;
+        private final List<KernelImage> cubins;
 
-        Image(String file, String isa, int oldest) {
-            this.file = file;
-            this.isa = isa;
+        Image(String title, int oldest) {
+            this.title = title;
             this.oldest = oldest;
+            this.ptx = KernelImage.ptx(title);
+            // Those that regenerate.sh makes.
+            this.cubins =
+                    Stream.of(80, 90, 100)
+                            .map(architecture -> KernelImage.cubin(title, architecture))
+                            .toList();
         }
 
         /** Whether a device is new enough for it. */
         public boolean runsOn(CudaDevice device) {
             return device.computeCapability() >= oldest;
         }
+
+        /** The file for a device. */
+        private KernelImage file(CudaDevice device) {
+            int capability = device.computeCapability();
+            for (KernelImage cubin : cubins) {
+                if (cubin.runsOn(capability) && !isPtxWanted()) {
+                    return cubin;
+                }
+            }
+            return ptx;
+        }
+
+        private static boolean isPtxWanted() {
+            String wanted = System.getProperty("jccl.kernels", System.getenv("JCCL_KERNELS"));
+            if (wanted == null || wanted.isBlank() || wanted.equals("ptx")) {
+                return Objects.equals(wanted, "ptx");
+            }
+            throw new JcclException(
+                    "jccl.kernels or JCCL_KERNELS is '" + wanted + "', expected ptx or nothing");
+        }
     }
 
-    private static final Map<String, CudaKernel> KNOWN = new ConcurrentHashMap<>();
-
     private final String name;
+    private final String file;
     private final long handle;
 
     /** Devices on which it is loaded. */
     private final Set<Integer> ready = ConcurrentHashMap.newKeySet();
 
-    private CudaKernel(String name, long handle) {
+    CudaKernel(String name, String file, long handle) {
         this.name = name;
+        this.file = file;
         this.handle = handle;
     }
 
@@ -74,13 +96,9 @@ public final class CudaKernel {
      *
      * @throws JcclException if the device is too old
      * @throws io.jccl.bindings.CudaException if CUDA rejects the image
-     * @throws UnsupportedOperationException if the CUDA runtime is older than 12.8
+     * @throws UnsupportedOperationException if there is no driver of CUDA 12.0 or newer
      */
     public static CudaKernel of(Image image, String name, CudaDevice device) {
-        CudaKernel known = KNOWN.get(name);
-        if (known != null && known.ready.contains(device.index())) {
-            return known;
-        }
         if (!image.runsOn(device)) {
             int has = device.computeCapability();
             throw new JcclException(
@@ -90,93 +108,71 @@ public final class CudaKernel {
                             + "."
                             + has % 10
                             + ", and JCCL's kernels in "
-                            + image.file
-                            + " need "
+                            + image.title
+                            + ".ptx need "
                             + image.oldest / 10
                             + "."
                             + image.oldest % 10
                             + " or newer; compute on the host instead");
         }
-        return device.current(() -> {
-            int mode = CudaBuffer.exchangeCaptureMode(cudart_h.cudaStreamCaptureModeRelaxed());
-            try {
-                CudaKernel k = find(image, name);
-                k.load(device);
-                return k;
-            } finally {
-                CudaBuffer.exchangeCaptureMode(mode);
-            }
-        });
+        CudaKernel known = image.file(device).loaded(name, device);
+        return known != null ? known : device.current(() -> load(image, name, device));
     }
 
-    private static synchronized CudaKernel find(Image image, String name) {
-        CudaKernel known = KNOWN.get(name);
-        if (known == null) {
-            CudaApi api = CudaRuntime.api();
-            try (Arena arena = Arena.ofConfined()) {
-                MemorySegment slot = CudaRuntime.slot();
-                if (image.library == 0) {
-                    // CUDA keeps a copy.
-                    MemorySegment code = read(image, arena);
-                    CudaRuntime.check(
-                            api.cudaLibraryLoadData(slot, code, 0, 0, 0, 0, 0, 0),
-                            "cudaLibraryLoadData("
-                                    + image.file
-                                    + ", PTX ISA "
-                                    + image.isa
-                                    + " for sm_"
-                                    + image.oldest
-                                    + ")");
-                    image.library = CudaRuntime.readLong(slot);
-                }
-                CudaRuntime.check(
-                        api.cudaLibraryGetKernel(slot, image.library, arena.allocateFrom(name)),
-                        "cudaLibraryGetKernel(" + name + ")");
-                known = new CudaKernel(name, CudaRuntime.readLong(slot));
-                KNOWN.put(name, known);
-            }
-        }
-        return known;
-    }
-
-    /** An image, terminated by a zero byte. */
-    private static MemorySegment read(Image image, Arena arena) {
-        try (InputStream in = CudaKernel.class.getResourceAsStream(image.file)) {
-            byte[] code =
-                    Objects.requireNonNull(in, image.file + " is missing from the jar")
-                            .readAllBytes();
-            MemorySegment to = arena.allocate(code.length + 1L);
-            MemorySegment.copy(code, 0, to, ValueLayout.JAVA_BYTE, 0, code.length);
-            return to;
-        } catch (IOException e) {
-            throw new UncheckedIOException(e);
+    private static CudaKernel load(Image image, String name, CudaDevice device) {
+        // The runtime leaves a thread without a context until it needs one; the driver needs it.
+        device.adopt();
+        int mode = CudaBuffer.exchangeCaptureMode(cudart_h.cudaStreamCaptureModeRelaxed());
+        try {
+            @Nullable CudaKernel loaded;
+            do {
+                // If the driver refuses a cubin, the next file is another one.
+                loaded = image.file(device).load(name, device);
+            } while (loaded == null);
+            return loaded;
+        } finally {
+            CudaBuffer.exchangeCaptureMode(mode);
         }
     }
 
-    /** Makes the driver compile it for the current device, by querying an attribute. */
-    private void load(CudaDevice device) {
-        if (ready.contains(device.index())) {
+    boolean isReady(CudaDevice device) {
+        return ready.contains(device.index());
+    }
+
+    /** Whether it is loaded on a device. */
+    boolean isUsed() {
+        return !ready.isEmpty();
+    }
+
+    /** Loads it in the current context, that of a device. */
+    void load(CudaDevice device) {
+        if (isReady(device)) {
             return;
         }
-        try (Arena arena = Arena.ofConfined()) {
-            MemorySegment attributes = arena.allocate(cudaFuncAttributes.layout());
-            CudaRuntime.check(
-                    CudaRuntime.api().cudaFuncGetAttributes(attributes, handle),
-                    "cudaFuncGetAttributes(" + name + " on " + device + ")");
-            int most = cudaFuncAttributes.maxThreadsPerBlock(attributes);
-            if (most < BLOCK) {
-                throw new JcclException(
-                        "kernel "
-                                + name
-                                + " runs with blocks of at most "
-                                + most
-                                + " threads on "
-                                + device
-                                + ", expected "
-                                + BLOCK);
-            }
-            ready.add(device.index());
+        CudaDriverApi driver = NativeLibraries.cudaDriver();
+        CudaRuntime.check(
+                driver.cuKernelGetFunction(CudaRuntime.slot(), handle),
+                "cuKernelGetFunction(" + this + " on " + device + ")");
+        long function = CudaRuntime.readLong(CudaRuntime.slot());
+        CudaRuntime.check(
+                driver.cuFuncGetAttribute(
+                        CudaRuntime.slot(),
+                        cuda_h.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK(),
+                        function),
+                "cuFuncGetAttribute(" + this + " on " + device + ")");
+        int most = CudaRuntime.readInt(CudaRuntime.slot());
+        if (most < BLOCK) {
+            throw new JcclException(
+                    "kernel "
+                            + this
+                            + " runs with blocks of at most "
+                            + most
+                            + " threads on "
+                            + device
+                            + ", expected "
+                            + BLOCK);
         }
+        ready.add(device.index());
     }
 
     /** Starts a launch from the calling thread; put the arguments in order, then run. */
@@ -184,12 +180,18 @@ public final class CudaKernel {
         return KernelLaunch.begin(this);
     }
 
+    /** A {@code CUkernel}, which every device takes where it is loaded. */
     long handle() {
         return handle;
     }
 
+    /** The name in the source. */
+    String name() {
+        return name;
+    }
+
     @Override
     public String toString() {
-        return name;
+        return name + " of " + file;
     }
 }

@@ -1,7 +1,6 @@
 package io.jccl.device.cuda;
 
-import io.jccl.bindings.generated.cudart.cudaLaunchConfig_st;
-import io.jccl.bindings.generated.cudart.dim3;
+import io.jccl.bindings.NativeLibraries;
 import io.jccl.device.Buffer;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
@@ -18,31 +17,21 @@ public final class KernelLaunch {
     private static final int MOST = 32;
     private static final ThreadLocal<KernelLaunch> OWN = ThreadLocal.withInitial(KernelLaunch::new);
 
-    private static final long GRID = cudaLaunchConfig_st.gridDim$offset() + dim3.x$offset();
-    private static final long STREAM = cudaLaunchConfig_st.stream$offset();
-
-    private final MemorySegment config;
     private final MemorySegment values;
     private final MemorySegment pointers;
     private @Nullable CudaKernel kernel;
     private int count;
 
+    /** Whether the thread has a current context, which the runtime gives it late. */
+    private boolean bound;
+
     private KernelLaunch() {
         Arena arena = Arena.ofAuto();
-        config = arena.allocate(cudaLaunchConfig_st.layout());
         values = arena.allocate(MOST * 8L, 8);
         pointers = arena.allocate(MOST * 8L, 8);
         for (int i = 0; i < MOST; i++) {
             pointers.setAtIndex(ValueLayout.JAVA_LONG, i, values.address() + i * 8L);
         }
-        dims(cudaLaunchConfig_st.gridDim$offset(), 1);
-        dims(cudaLaunchConfig_st.blockDim$offset(), CudaKernel.BLOCK);
-    }
-
-    private void dims(long at, int x) {
-        config.set(ValueLayout.JAVA_INT, at + dim3.x$offset(), x);
-        config.set(ValueLayout.JAVA_INT, at + dim3.y$offset(), 1);
-        config.set(ValueLayout.JAVA_INT, at + dim3.z$offset(), 1);
     }
 
     static KernelLaunch begin(CudaKernel kernel) {
@@ -94,22 +83,33 @@ public final class KernelLaunch {
             throw new IllegalStateException("no launch was started");
         }
         kernel = null;
-        config.set(ValueLayout.JAVA_INT, GRID, blocks);
-        config.set(ValueLayout.JAVA_LONG, STREAM, stream.handle());
-        // A stream accepts kernels only while its device is current.
-        CudaDevice device = stream.cudaDevice();
-        int previous = device.enter();
-        int result;
-        try {
-            result = CudaRuntime.api().cudaLaunchKernelExC(config, k.handle(), pointers);
-        } finally {
+        if (!bound) {
+            CudaDevice device = stream.cudaDevice();
+            int previous = device.enter();
+            device.adopt();
             device.exit(previous);
+            bound = true;
         }
+        // A kernel runs in the context of its stream, whatever device is current.
+        int result =
+                NativeLibraries.cudaDriver()
+                        .cuLaunchKernel(
+                                k.handle(),
+                                blocks,
+                                1,
+                                1,
+                                CudaKernel.BLOCK,
+                                1,
+                                1,
+                                0,
+                                stream.handle(),
+                                pointers,
+                                MemorySegment.NULL);
         if (result != 0) {
             CudaRuntime.check(
                     result,
-                    "cudaLaunchKernelExC(kernel "
-                            + k
+                    "cuLaunchKernel(kernel "
+                            + k.name()
                             + ", "
                             + blocks
                             + " blocks of "

@@ -18,16 +18,19 @@ import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.testfake.FakeBuild;
 import io.jccl.testfake.TestFake;
+import io.jccl.testkit.Workers;
 import java.io.IOException;
 import java.lang.management.ManagementFactory;
 import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.security.MessageDigest;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HexFormat;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
@@ -36,6 +39,9 @@ import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.EnumSource;
 
 /** Loading and launching: where, how often, in graphs, and what goes wrong. */
 @Timeout(value = 2, unit = TimeUnit.MINUTES)
@@ -55,8 +61,8 @@ class CudaKernelTest {
     @Test
     void theImageIsLoadedOnceForAllDevices() {
         Compute.of(Cuda.device(0)).close();
-        long loads = TestFake.calls("cudaLibraryLoadData");
-        long found = TestFake.calls("cudaLibraryGetKernel");
+        long loads = TestFake.calls("cuLibraryLoadData");
+        long found = TestFake.calls("cuLibraryGetKernel");
         for (int d = 0; d < 3; d++) {
             try (Compute c = Compute.of(Cuda.device(d));
                     Buffer x = c.device().allocate(DataType.FLOAT32, N)) {
@@ -66,8 +72,8 @@ class CudaKernelTest {
                 assertEquals(d, x.get(N - 1));
             }
         }
-        assertEquals(loads, TestFake.calls("cudaLibraryLoadData"));
-        assertEquals(found, TestFake.calls("cudaLibraryGetKernel"));
+        assertEquals(loads, TestFake.calls("cuLibraryLoadData"));
+        assertEquals(found, TestFake.calls("cuLibraryGetKernel"));
     }
 
     /** Launches go to the stream's device whatever the current one is, which stays. */
@@ -138,7 +144,7 @@ class CudaKernelTest {
         try (Compute c = Compute.of(device);
                 Stream stream = device.newStream();
                 Buffer x = device.allocate(DataType.FLOAT32, 5000)) {
-            TestFake.inject("cudaLaunchKernelExC:1:error=701");
+            TestFake.inject("cuLaunchKernel:1:error=701");
             String message =
                     String.valueOf(
                             assertThrows(CudaException.class, () -> c.scale(x, 2, x, stream))
@@ -179,29 +185,138 @@ class CudaKernelTest {
         assertTrue(message.contains("need 7.0 or newer"), message);
     }
 
+    /** The file that a kernel of a device of some compute capability came from. */
+    private static String file(CudaKernel.Image image, int device, int capability) {
+        TestFake.capability(capability);
+        CudaKernel kernel =
+                CudaKernel.of(
+                        image,
+                        image == CudaKernel.Image.KERNELS ? "fill_u8" : "attention_tensor_bf16_64",
+                        CudaDevice.view(device));
+        return kernel.toString().replaceFirst(".* of ", "");
+    }
+
+    /** CUDA C++ Programming Guide, "Binary Compatibility": upwards within a major capability. */
+    @ParameterizedTest
+    @CsvSource({
+        "70, kernels.ptx",
+        "75, kernels.ptx",
+        "80, kernels.sm_80.cubin",
+        "86, kernels.sm_80.cubin",
+        "89, kernels.sm_80.cubin",
+        "90, kernels.sm_90.cubin",
+        "100, kernels.sm_100.cubin",
+        "103, kernels.sm_100.cubin",
+        "110, kernels.ptx",
+        "120, kernels.ptx"
+    })
+    void aDeviceGetsTheFileThatRunsOnIt(int capability, String file) {
+        assertEquals(file, file(CudaKernel.Image.KERNELS, 4, capability));
+    }
+
+    @Test
+    void cubinsCanBeLeftOut() {
+        try {
+            System.setProperty("jccl.kernels", "ptx");
+            assertEquals("kernels.ptx", file(CudaKernel.Image.KERNELS, 5, 90));
+            System.setProperty("jccl.kernels", "cubin");
+            String message =
+                    String.valueOf(
+                            assertThrows(
+                                            JcclException.class,
+                                            () -> file(CudaKernel.Image.KERNELS, 5, 90))
+                                    .getMessage());
+            assertTrue(message.contains("is 'cubin', expected ptx"), message);
+        } finally {
+            System.clearProperty("jccl.kernels");
+        }
+        assertEquals("kernels.sm_90.cubin", file(CudaKernel.Image.KERNELS, 5, 90));
+    }
+
+    /** The fake compares the parameters of each with those of its source. */
+    @ParameterizedTest
+    @EnumSource
+    void everyKernelIsInEveryFile(CudaKernel.Image image) throws IOException {
+        String title = image.name().toLowerCase(Locale.ROOT);
+        List<String> names =
+                Files.readAllLines(shipped(title + ".ptx")).stream()
+                        .filter(line -> line.contains(".entry "))
+                        .map(line -> line.replaceFirst(".*\\.entry ([^(]*)\\(.*", "$1"))
+                        .toList();
+        assertTrue(names.size() > 10, names::toString);
+        for (int capability : new int[] {80, 90, 100, 120}) {
+            TestFake.capability(capability);
+            CudaDevice view = CudaDevice.view(6);
+            names.forEach(name -> CudaKernel.of(image, name, view));
+        }
+    }
+
+    /** A driver of CUDA 12 does not read what ptxas 13 writes; the runtime has no such calls. */
+    @Test
+    void withCuda12TheDriverTranslates() {
+        Map<String, String> cuda12 =
+                Map.of("JCCL_FAKE_RUNTIME_VERSION", "12000", "JCCL_FAKE_DRIVER_VERSION", "12020");
+        try (Workers workers = new Workers(1, Workers.newJobId(), TestFake.flags(), cuda12)) {
+            Workers.Worker worker = workers.start(0, CudaKernelWorker.class);
+            assertEquals(
+                    0,
+                    worker.join(Duration.ofMinutes(1)),
+                    () -> String.join("\n", worker.lines()));
+            List<String> lines = worker.lines();
+            assertTrue(lines.contains("fill_u32 of kernels.ptx"), lines::toString);
+            assertTrue(lines.contains("filled 7.0"), lines::toString);
+            String log =
+                    lines.stream().filter(l -> l.contains("from PTX")).findFirst().orElseThrow();
+            assertTrue(log.contains("cuLibraryLoadData(kernels.sm_90.cubin) failed"), log);
+            assertTrue(log.contains("cudaErrorInvalidKernelImage"), log);
+        }
+    }
+
     private static Path sources() {
         return Path.of(System.getProperty("basedir", "")).toAbsolutePath().resolve("src/main/cuda");
+    }
+
+    private static Path shipped(String file) {
+        return sources().resolve("../resources/io/jccl/device/cuda").resolve(file);
+    }
+
+    private static String sha256(Path... files) throws Exception {
+        MessageDigest sha256 = MessageDigest.getInstance("SHA-256");
+        for (Path file : files) {
+            sha256.update(Files.readAllBytes(file));
+        }
+        return HexFormat.of().formatHex(sha256.digest());
     }
 
     /** The compiler may be missing, and takes its time. */
     @Test
     void theImagesAreOfTheseSources() throws Exception {
-        MessageDigest sha256 = MessageDigest.getInstance("SHA-256");
+        List<Path> files = new ArrayList<>();
         for (String glob : List.of("*.cu", "*.h")) {
-            List<Path> files = new ArrayList<>();
+            List<Path> some = new ArrayList<>();
             try (DirectoryStream<Path> folder = Files.newDirectoryStream(sources(), glob)) {
-                folder.forEach(files::add);
+                folder.forEach(some::add);
             }
-            assertFalse(files.isEmpty(), glob);
-            Collections.sort(files);
-            for (Path file : files) {
-                sha256.update(Files.readAllBytes(file));
+            assertFalse(some.isEmpty(), glob);
+            Collections.sort(some);
+            files.addAll(some);
+        }
+        String said = "// SHA-256 of the sources: " + sha256(files.toArray(Path[]::new));
+        List<String> images = Files.readAllLines(sources().resolve("images.sha256"));
+        for (String line : images) {
+            String[] image = line.split(" +", 2);
+            assertEquals(image[0], sha256(shipped(image[1])), "run regenerate.sh: " + image[1]);
+            if (image[1].endsWith(".ptx")) {
+                assertEquals(
+                        said, Files.readAllLines(shipped(image[1])).get(1), "run regenerate.sh");
             }
         }
-        String said = "// SHA-256 of the sources: " + HexFormat.of().formatHex(sha256.digest());
-        for (String image : List.of("kernels.ptx", "tensor.ptx")) {
-            Path file = sources().resolve("../resources/io/jccl/device/cuda").resolve(image);
-            assertEquals(said, Files.readAllLines(file).get(1), "run regenerate.sh");
+        try (DirectoryStream<Path> all = Files.newDirectoryStream(shipped(""))) {
+            for (Path file : all) {
+                assertTrue(
+                        images.stream().anyMatch(line -> line.endsWith(" " + file.getFileName())),
+                        file + " is not listed");
+            }
         }
     }
 

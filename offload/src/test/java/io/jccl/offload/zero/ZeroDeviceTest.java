@@ -150,9 +150,9 @@ class ZeroDeviceTest {
                         Demo.initialize(zero, 3);
                         Demo.step(zero, 3, 0, 1, 0, RATE); // the first launches of all load
                         Demo.microStep(zero, Demo.data(3, 1, 0, 0));
-                        long first = CudaFake.calls("cudaLaunchKernelExC");
+                        long first = CudaFake.calls("cuLaunchKernel");
                         assertTrue(zero.step(RATE).taken());
-                        long all = CudaFake.calls("cudaLaunchKernelExC") - first;
+                        long all = CudaFake.calls("cuLaunchKernel") - first;
                         assertTrue(all > 2L * Demo.LAYERS.size(), "norm and update: " + all);
                         for (int i = Demo.LAYERS.size() - 1; i >= 0; i--) {
                             zero.gradients(i);
@@ -161,7 +161,7 @@ class ZeroDeviceTest {
                         for (int i = Demo.LAYERS.size() - 1; i >= 0; i--) {
                             zero.reduce(i, user);
                         }
-                        long before = CudaFake.calls("cudaLaunchKernelExC");
+                        long before = CudaFake.calls("cuLaunchKernel");
                         AtomicInteger seen = new AtomicInteger();
                         Thread watch =
                                 Thread.ofPlatform()
@@ -192,7 +192,7 @@ class ZeroDeviceTest {
         long now = 0;
         while (now < expected && System.nanoTime() < deadline) {
             Thread.onSpinWait();
-            now = CudaFake.calls("cudaLaunchKernelExC") - before;
+            now = CudaFake.calls("cuLaunchKernel") - before;
         }
         return (int) now;
     }
@@ -272,7 +272,7 @@ class ZeroDeviceTest {
             assertTrue(zero.step(RATE).taken());
             Demo.microStep(zero, Demo.data(9, 1, 0, c.rank()));
             if (failing > 0 && c.rank() == 1) {
-                CudaFake.inject("cudaLaunchKernelExC@1:" + failing + ":error=1");
+                CudaFake.inject("cuLaunchKernel@1:" + failing + ":error=1");
             }
             if (failing > 0) {
                 JcclException e = assertThrows(JcclException.class, () -> zero.step(RATE));

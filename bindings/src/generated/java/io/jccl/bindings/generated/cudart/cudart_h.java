@@ -3343,18 +3343,6 @@ public class cudart_h extends cudart_h$shared {
     public static final AddressLayout cudaGraphNode_t = cudart_h.C_POINTER;
     /**
      * {@snippet lang=c :
-     * typedef struct CUkern_st *cudaKernel_t
-     * }
-     */
-    public static final AddressLayout cudaKernel_t = cudart_h.C_POINTER;
-    /**
-     * {@snippet lang=c :
-     * typedef struct CUlib_st *cudaLibrary_t
-     * }
-     */
-    public static final AddressLayout cudaLibrary_t = cudart_h.C_POINTER;
-    /**
-     * {@snippet lang=c :
      * typedef struct CUmemPoolHandle_st *cudaMemPool_t
      * }
      */
@@ -3571,6 +3559,42 @@ public class cudart_h extends cudart_h$shared {
      */
     public static int cudaGraphExecUpdateErrorAttributesChanged() {
         return cudaGraphExecUpdateErrorAttributesChanged;
+    }
+    private static final int cudaEnableLegacyStream = (int)1L;
+    /**
+     * {@snippet lang=c :
+     * enum cudaGetDriverEntryPointFlags.cudaEnableLegacyStream = 1
+     * }
+     */
+    public static int cudaEnableLegacyStream() {
+        return cudaEnableLegacyStream;
+    }
+    private static final int cudaDriverEntryPointSuccess = (int)0L;
+    /**
+     * {@snippet lang=c :
+     * enum cudaDriverEntryPointQueryResult.cudaDriverEntryPointSuccess = 0
+     * }
+     */
+    public static int cudaDriverEntryPointSuccess() {
+        return cudaDriverEntryPointSuccess;
+    }
+    private static final int cudaDriverEntryPointSymbolNotFound = (int)1L;
+    /**
+     * {@snippet lang=c :
+     * enum cudaDriverEntryPointQueryResult.cudaDriverEntryPointSymbolNotFound = 1
+     * }
+     */
+    public static int cudaDriverEntryPointSymbolNotFound() {
+        return cudaDriverEntryPointSymbolNotFound;
+    }
+    private static final int cudaDriverEntryPointVersionNotSufficent = (int)2L;
+    /**
+     * {@snippet lang=c :
+     * enum cudaDriverEntryPointQueryResult.cudaDriverEntryPointVersionNotSufficent = 2
+     * }
+     */
+    public static int cudaDriverEntryPointVersionNotSufficent() {
+        return cudaDriverEntryPointVersionNotSufficent;
     }
     private static final int cudaGraphDebugDotFlagsVerbose = (int)1L;
     /**
@@ -6800,129 +6824,6 @@ public class cudart_h extends cudart_h$shared {
         }
     }
 
-    private static class cudaLaunchKernelExC {
-        public static final FunctionDescriptor DESC = FunctionDescriptor.of(
-            cudart_h.C_INT,
-            cudart_h.C_POINTER,
-            cudart_h.C_POINTER,
-            cudart_h.C_POINTER
-        );
-
-        public static final MemorySegment ADDR = SYMBOL_LOOKUP.findOrThrow("cudaLaunchKernelExC");
-
-        public static final MethodHandle HANDLE = Linker.nativeLinker().downcallHandle(ADDR, DESC);
-    }
-
-    /**
-     * Function descriptor for:
-     * {@snippet lang=c :
-     * extern cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *func, void **args)
-     * }
-     */
-    public static FunctionDescriptor cudaLaunchKernelExC$descriptor() {
-        return cudaLaunchKernelExC.DESC;
-    }
-
-    /**
-     * Downcall method handle for:
-     * {@snippet lang=c :
-     * extern cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *func, void **args)
-     * }
-     */
-    public static MethodHandle cudaLaunchKernelExC$handle() {
-        return cudaLaunchKernelExC.HANDLE;
-    }
-
-    /**
-     * Address for:
-     * {@snippet lang=c :
-     * extern cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *func, void **args)
-     * }
-     */
-    public static MemorySegment cudaLaunchKernelExC$address() {
-        return cudaLaunchKernelExC.ADDR;
-    }
-
-    /**
-     * {@snippet lang=c :
-     * extern cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *func, void **args)
-     * }
-     */
-    public static int cudaLaunchKernelExC(MemorySegment config, MemorySegment func, MemorySegment args) {
-        var mh$ = cudaLaunchKernelExC.HANDLE;
-        try {
-            if (TRACE_DOWNCALLS) {
-                traceDowncall("cudaLaunchKernelExC", config, func, args);
-            }
-            return (int)mh$.invokeExact(config, func, args);
-        } catch (Error | RuntimeException ex) {
-           throw ex;
-        } catch (Throwable ex$) {
-           throw new AssertionError("should not reach here", ex$);
-        }
-    }
-
-    private static class cudaFuncGetAttributes {
-        public static final FunctionDescriptor DESC = FunctionDescriptor.of(
-            cudart_h.C_INT,
-            cudart_h.C_POINTER,
-            cudart_h.C_POINTER
-        );
-
-        public static final MemorySegment ADDR = SYMBOL_LOOKUP.findOrThrow("cudaFuncGetAttributes");
-
-        public static final MethodHandle HANDLE = Linker.nativeLinker().downcallHandle(ADDR, DESC);
-    }
-
-    /**
-     * Function descriptor for:
-     * {@snippet lang=c :
-     * extern cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attr, const void *func)
-     * }
-     */
-    public static FunctionDescriptor cudaFuncGetAttributes$descriptor() {
-        return cudaFuncGetAttributes.DESC;
-    }
-
-    /**
-     * Downcall method handle for:
-     * {@snippet lang=c :
-     * extern cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attr, const void *func)
-     * }
-     */
-    public static MethodHandle cudaFuncGetAttributes$handle() {
-        return cudaFuncGetAttributes.HANDLE;
-    }
-
-    /**
-     * Address for:
-     * {@snippet lang=c :
-     * extern cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attr, const void *func)
-     * }
-     */
-    public static MemorySegment cudaFuncGetAttributes$address() {
-        return cudaFuncGetAttributes.ADDR;
-    }
-
-    /**
-     * {@snippet lang=c :
-     * extern cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attr, const void *func)
-     * }
-     */
-    public static int cudaFuncGetAttributes(MemorySegment attr, MemorySegment func) {
-        var mh$ = cudaFuncGetAttributes.HANDLE;
-        try {
-            if (TRACE_DOWNCALLS) {
-                traceDowncall("cudaFuncGetAttributes", attr, func);
-            }
-            return (int)mh$.invokeExact(attr, func);
-        } catch (Error | RuntimeException ex) {
-           throw ex;
-        } catch (Throwable ex$) {
-           throw new AssertionError("should not reach here", ex$);
-        }
-    }
-
     private static class cudaLaunchHostFunc {
         public static final FunctionDescriptor DESC = FunctionDescriptor.of(
             cudart_h.C_INT,
@@ -10069,80 +9970,16 @@ public class cudart_h extends cudart_h$shared {
         }
     }
 
-    private static class cudaLibraryLoadData {
+    private static class cudaGetDriverEntryPoint {
         public static final FunctionDescriptor DESC = FunctionDescriptor.of(
             cudart_h.C_INT,
             cudart_h.C_POINTER,
             cudart_h.C_POINTER,
-            cudart_h.C_POINTER,
-            cudart_h.C_POINTER,
-            cudart_h.C_INT,
-            cudart_h.C_POINTER,
-            cudart_h.C_POINTER,
-            cudart_h.C_INT
-        );
-
-        public static final MemorySegment ADDR = SYMBOL_LOOKUP.findOrThrow("cudaLibraryLoadData");
-
-        public static final MethodHandle HANDLE = Linker.nativeLinker().downcallHandle(ADDR, DESC);
-    }
-
-    /**
-     * Function descriptor for:
-     * {@snippet lang=c :
-     * extern cudaError_t cudaLibraryLoadData(cudaLibrary_t *library, const void *code, enum cudaJitOption *jitOptions, void **jitOptionsValues, unsigned int numJitOptions, enum cudaLibraryOption *libraryOptions, void **libraryOptionValues, unsigned int numLibraryOptions)
-     * }
-     */
-    public static FunctionDescriptor cudaLibraryLoadData$descriptor() {
-        return cudaLibraryLoadData.DESC;
-    }
-
-    /**
-     * Downcall method handle for:
-     * {@snippet lang=c :
-     * extern cudaError_t cudaLibraryLoadData(cudaLibrary_t *library, const void *code, enum cudaJitOption *jitOptions, void **jitOptionsValues, unsigned int numJitOptions, enum cudaLibraryOption *libraryOptions, void **libraryOptionValues, unsigned int numLibraryOptions)
-     * }
-     */
-    public static MethodHandle cudaLibraryLoadData$handle() {
-        return cudaLibraryLoadData.HANDLE;
-    }
-
-    /**
-     * Address for:
-     * {@snippet lang=c :
-     * extern cudaError_t cudaLibraryLoadData(cudaLibrary_t *library, const void *code, enum cudaJitOption *jitOptions, void **jitOptionsValues, unsigned int numJitOptions, enum cudaLibraryOption *libraryOptions, void **libraryOptionValues, unsigned int numLibraryOptions)
-     * }
-     */
-    public static MemorySegment cudaLibraryLoadData$address() {
-        return cudaLibraryLoadData.ADDR;
-    }
-
-    /**
-     * {@snippet lang=c :
-     * extern cudaError_t cudaLibraryLoadData(cudaLibrary_t *library, const void *code, enum cudaJitOption *jitOptions, void **jitOptionsValues, unsigned int numJitOptions, enum cudaLibraryOption *libraryOptions, void **libraryOptionValues, unsigned int numLibraryOptions)
-     * }
-     */
-    public static int cudaLibraryLoadData(MemorySegment library, MemorySegment code, MemorySegment jitOptions, MemorySegment jitOptionsValues, int numJitOptions, MemorySegment libraryOptions, MemorySegment libraryOptionValues, int numLibraryOptions) {
-        var mh$ = cudaLibraryLoadData.HANDLE;
-        try {
-            if (TRACE_DOWNCALLS) {
-                traceDowncall("cudaLibraryLoadData", library, code, jitOptions, jitOptionsValues, numJitOptions, libraryOptions, libraryOptionValues, numLibraryOptions);
-            }
-            return (int)mh$.invokeExact(library, code, jitOptions, jitOptionsValues, numJitOptions, libraryOptions, libraryOptionValues, numLibraryOptions);
-        } catch (Error | RuntimeException ex) {
-           throw ex;
-        } catch (Throwable ex$) {
-           throw new AssertionError("should not reach here", ex$);
-        }
-    }
-
-    private static class cudaLibraryUnload {
-        public static final FunctionDescriptor DESC = FunctionDescriptor.of(
-            cudart_h.C_INT,
+            cudart_h.C_LONG_LONG,
             cudart_h.C_POINTER
         );
 
-        public static final MemorySegment ADDR = SYMBOL_LOOKUP.findOrThrow("cudaLibraryUnload");
+        public static final MemorySegment ADDR = SYMBOL_LOOKUP.findOrThrow("cudaGetDriverEntryPoint");
 
         public static final MethodHandle HANDLE = Linker.nativeLinker().downcallHandle(ADDR, DESC);
     }
@@ -10150,107 +9987,45 @@ public class cudart_h extends cudart_h$shared {
     /**
      * Function descriptor for:
      * {@snippet lang=c :
-     * extern cudaError_t cudaLibraryUnload(cudaLibrary_t library)
+     * extern cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **funcPtr, unsigned long long flags, enum cudaDriverEntryPointQueryResult *driverStatus)
      * }
      */
-    public static FunctionDescriptor cudaLibraryUnload$descriptor() {
-        return cudaLibraryUnload.DESC;
+    public static FunctionDescriptor cudaGetDriverEntryPoint$descriptor() {
+        return cudaGetDriverEntryPoint.DESC;
     }
 
     /**
      * Downcall method handle for:
      * {@snippet lang=c :
-     * extern cudaError_t cudaLibraryUnload(cudaLibrary_t library)
+     * extern cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **funcPtr, unsigned long long flags, enum cudaDriverEntryPointQueryResult *driverStatus)
      * }
      */
-    public static MethodHandle cudaLibraryUnload$handle() {
-        return cudaLibraryUnload.HANDLE;
+    public static MethodHandle cudaGetDriverEntryPoint$handle() {
+        return cudaGetDriverEntryPoint.HANDLE;
     }
 
     /**
      * Address for:
      * {@snippet lang=c :
-     * extern cudaError_t cudaLibraryUnload(cudaLibrary_t library)
+     * extern cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **funcPtr, unsigned long long flags, enum cudaDriverEntryPointQueryResult *driverStatus)
      * }
      */
-    public static MemorySegment cudaLibraryUnload$address() {
-        return cudaLibraryUnload.ADDR;
+    public static MemorySegment cudaGetDriverEntryPoint$address() {
+        return cudaGetDriverEntryPoint.ADDR;
     }
 
     /**
      * {@snippet lang=c :
-     * extern cudaError_t cudaLibraryUnload(cudaLibrary_t library)
+     * extern cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **funcPtr, unsigned long long flags, enum cudaDriverEntryPointQueryResult *driverStatus)
      * }
      */
-    public static int cudaLibraryUnload(MemorySegment library) {
-        var mh$ = cudaLibraryUnload.HANDLE;
+    public static int cudaGetDriverEntryPoint(MemorySegment symbol, MemorySegment funcPtr, long flags, MemorySegment driverStatus) {
+        var mh$ = cudaGetDriverEntryPoint.HANDLE;
         try {
             if (TRACE_DOWNCALLS) {
-                traceDowncall("cudaLibraryUnload", library);
+                traceDowncall("cudaGetDriverEntryPoint", symbol, funcPtr, flags, driverStatus);
             }
-            return (int)mh$.invokeExact(library);
-        } catch (Error | RuntimeException ex) {
-           throw ex;
-        } catch (Throwable ex$) {
-           throw new AssertionError("should not reach here", ex$);
-        }
-    }
-
-    private static class cudaLibraryGetKernel {
-        public static final FunctionDescriptor DESC = FunctionDescriptor.of(
-            cudart_h.C_INT,
-            cudart_h.C_POINTER,
-            cudart_h.C_POINTER,
-            cudart_h.C_POINTER
-        );
-
-        public static final MemorySegment ADDR = SYMBOL_LOOKUP.findOrThrow("cudaLibraryGetKernel");
-
-        public static final MethodHandle HANDLE = Linker.nativeLinker().downcallHandle(ADDR, DESC);
-    }
-
-    /**
-     * Function descriptor for:
-     * {@snippet lang=c :
-     * extern cudaError_t cudaLibraryGetKernel(cudaKernel_t *pKernel, cudaLibrary_t library, const char *name)
-     * }
-     */
-    public static FunctionDescriptor cudaLibraryGetKernel$descriptor() {
-        return cudaLibraryGetKernel.DESC;
-    }
-
-    /**
-     * Downcall method handle for:
-     * {@snippet lang=c :
-     * extern cudaError_t cudaLibraryGetKernel(cudaKernel_t *pKernel, cudaLibrary_t library, const char *name)
-     * }
-     */
-    public static MethodHandle cudaLibraryGetKernel$handle() {
-        return cudaLibraryGetKernel.HANDLE;
-    }
-
-    /**
-     * Address for:
-     * {@snippet lang=c :
-     * extern cudaError_t cudaLibraryGetKernel(cudaKernel_t *pKernel, cudaLibrary_t library, const char *name)
-     * }
-     */
-    public static MemorySegment cudaLibraryGetKernel$address() {
-        return cudaLibraryGetKernel.ADDR;
-    }
-
-    /**
-     * {@snippet lang=c :
-     * extern cudaError_t cudaLibraryGetKernel(cudaKernel_t *pKernel, cudaLibrary_t library, const char *name)
-     * }
-     */
-    public static int cudaLibraryGetKernel(MemorySegment pKernel, MemorySegment library, MemorySegment name) {
-        var mh$ = cudaLibraryGetKernel.HANDLE;
-        try {
-            if (TRACE_DOWNCALLS) {
-                traceDowncall("cudaLibraryGetKernel", pKernel, library, name);
-            }
-            return (int)mh$.invokeExact(pKernel, library, name);
+            return (int)mh$.invokeExact(symbol, funcPtr, flags, driverStatus);
         } catch (Error | RuntimeException ex) {
            throw ex;
         } catch (Throwable ex$) {
