@@ -164,8 +164,8 @@ public interface Layers {
      *
      * @param source rows
      * @param width elements of a row, 1 or more
-     * @param start int32, one more than the target has rows, not descending; null if row r has the
-     *     entry r alone
+     * @param start int32, one more than the target has rows, not descending; entries that the index
+     *     does not have are ignored. Null if row r has the entry r alone
      * @param index int32, one for each entry
      * @param weight float32, one for each entry; null for 1
      * @param target rows, overwritten

@@ -328,12 +328,6 @@ final class TrainOptions {
             return;
         }
         require(
-                shape.experts() == 0,
-                "--experts is "
-                        + shape.experts()
-                        + ", but experts run on the CPU alone; use --device host, or leave out"
-                        + " --experts");
-        require(
                 t.compress() instanceof Compression.None
                         || t.compress() instanceof Compression.Cast,
                 "--compress is "
