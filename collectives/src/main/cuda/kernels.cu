@@ -3,6 +3,7 @@
 #include "elementwise.h"
 #include "layers.h"
 #include "loss.h"
+#include "experts.h"
 #include "attention.h"
 #include "norm.h"
 #include "orthonormal.h"

@@ -11,6 +11,8 @@ import org.jspecify.annotations.Nullable;
 abstract class CheckedLayers implements Layers {
     private static final String X = "x";
     private static final String GRADIENT = "the gradient";
+    private static final String SOURCE = "the source";
+    private static final String TARGET = "the target";
     private static final String OUTPUT_GRADIENT = "the gradient of the output";
 
     private final Device device;
@@ -64,6 +66,24 @@ abstract class CheckedLayers implements Layers {
             Buffer source, int width, Buffer index, Buffer target, Stream stream);
 
     abstract void doTopK(Buffer x, int width, int k, Buffer values, Buffer indices, Stream stream);
+
+    abstract void doCombineRows(
+            Buffer source,
+            int width,
+            @Nullable Buffer start,
+            Buffer index,
+            @Nullable Buffer weight,
+            Buffer target,
+            Stream stream);
+
+    abstract void doRowDots(
+            Buffer x,
+            int width,
+            @Nullable Buffer start,
+            Buffer index,
+            Buffer source,
+            Buffer dots,
+            Stream stream);
 
     abstract void doCrossEntropy(
             Buffer logits,
@@ -262,6 +282,63 @@ abstract class CheckedLayers implements Layers {
         apart(indices, "indices", values, "values");
         if (rows > 0) {
             doTopK(x, width, k, values, indices, stream);
+        }
+    }
+
+    @Override
+    public final void combineRows(
+            Buffer source,
+            int width,
+            @Nullable Buffer start,
+            Buffer index,
+            @Nullable Buffer weight,
+            Buffer target,
+            Stream stream) {
+        input(source, SOURCE);
+        Arguments.rows(source, SOURCE, width);
+        sameType(target, TARGET, source);
+        long rows = Arguments.rows(target, TARGET, width);
+        entries(start, index, rows, "the rows of the target", target, TARGET);
+        if (weight != null) {
+            floats(weight, "the weight", index.count(), "the index");
+            apart(weight, "the weight", target, TARGET);
+        }
+        apart(source, SOURCE, target, TARGET);
+        if (rows > 0) {
+            doCombineRows(source, width, start, index, weight, target, stream);
+        }
+    }
+
+    @Override
+    public final void rowDots(
+            Buffer x,
+            int width,
+            @Nullable Buffer start,
+            Buffer index,
+            Buffer source,
+            Buffer dots,
+            Stream stream) {
+        input(x, X);
+        long rows = Arguments.rows(x, X, width);
+        sameType(source, SOURCE, x);
+        Arguments.rows(source, SOURCE, width);
+        floats(dots, "dots", index.count(), "the index");
+        entries(start, index, rows, "the rows of x", dots, "dots");
+        apart(dots, "dots", x, X);
+        apart(dots, "dots", source, SOURCE);
+        if (rows > 0 && index.count() > 0) {
+            doRowDots(x, width, start, index, source, dots, stream);
+        }
+    }
+
+    /** The entries of a sparse matrix of as many rows. */
+    private void entries(
+            @Nullable Buffer start, Buffer index, long rows, String of, Buffer to, String name) {
+        integers(index, "the index", start == null ? rows : index.count(), of);
+        apart(index, "the index", to, name);
+        if (start != null) {
+            integers(start, "the start", rows + 1, of + " and one more");
+            apart(start, "the start", to, name);
         }
     }
 

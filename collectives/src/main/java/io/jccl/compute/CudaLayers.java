@@ -11,7 +11,7 @@ import java.util.Locale;
 import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
-/** Launches the kernels of layers.h, loss.h, attention.h and tensor.h. */
+/** Launches the kernels of layers.h, loss.h, experts.h, attention.h and tensor.h. */
 final class CudaLayers extends CheckedLayers {
     /** Columns that a block sums, as in layers.h. */
     private static final int COLUMNS = 16;
@@ -44,6 +44,8 @@ final class CudaLayers extends CheckedLayers {
     private final @Nullable CudaKernel[] columnSums = new CudaKernel[TYPES];
     private final @Nullable CudaKernel[] scatterAdd = new CudaKernel[TYPES];
     private final @Nullable CudaKernel[] topK = new CudaKernel[TYPES];
+    private final @Nullable CudaKernel[] combineRows = new CudaKernel[TYPES];
+    private final @Nullable CudaKernel[] rowDots = new CudaKernel[TYPES];
     private final @Nullable CudaKernel[] crossEntropy = new CudaKernel[TYPES];
     private final @Nullable CudaKernel[] attentionDots = new CudaKernel[TYPES];
     private final @Nullable Attention[] attention = new Attention[TYPES];
@@ -86,6 +88,8 @@ final class CudaLayers extends CheckedLayers {
             columnSums[i] = kernel("column_sums", type);
             scatterAdd[i] = kernel("scatter_add", type);
             topK[i] = kernel("top_k", type);
+            combineRows[i] = kernel("combine_rows", type);
+            rowDots[i] = kernel("row_dots", type);
             crossEntropy[i] = kernel("cross_entropy", type);
             attentionDots[i] = kernel("attention_dots", type);
             attention[i] =
@@ -319,6 +323,51 @@ final class CudaLayers extends CheckedLayers {
                 .put(values)
                 .put(indices)
                 .run(on(stream), blocksOf((rows + CudaKernel.BLOCK - 1) / CudaKernel.BLOCK));
+    }
+
+    @Override
+    void doCombineRows(
+            Buffer source,
+            int width,
+            @Nullable Buffer start,
+            Buffer index,
+            @Nullable Buffer weight,
+            Buffer target,
+            Stream stream) {
+        launch(combineRows, source)
+                .put(source)
+                .put(source.count() / width)
+                .put((long) width)
+                .put(start)
+                .put(index)
+                .put(weight)
+                .put(index.count())
+                .put(target)
+                .put(target.count() / width)
+                .run(on(stream), blocks(target.count()));
+    }
+
+    @Override
+    void doRowDots(
+            Buffer x,
+            int width,
+            @Nullable Buffer start,
+            Buffer index,
+            Buffer source,
+            Buffer dots,
+            Stream stream) {
+        long rows = x.count() / width;
+        launch(rowDots, x)
+                .put(x)
+                .put(rows)
+                .put((long) width)
+                .put(start)
+                .put(index)
+                .put(index.count())
+                .put(source)
+                .put(source.count() / width)
+                .put(dots)
+                .run(on(stream), blocksOf(rows));
     }
 
     @Override

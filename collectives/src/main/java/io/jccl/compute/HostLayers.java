@@ -24,27 +24,6 @@ final class HostLayers extends CheckedLayers {
         this.compute = compute;
     }
 
-    /** Elements of one type in memory. */
-    private record Floats(MemorySegment memory, DataType type) {
-        static Floats of(Buffer b) {
-            return new Floats(b.asSegment(), b.dataType());
-        }
-
-        void load(long index, float[] to, int count) {
-            RowKernel.BEST.load(memory, type, index, to, 0, count);
-        }
-
-        float[] load(long index, int count) {
-            float[] to = new float[count];
-            load(index, to, count);
-            return to;
-        }
-
-        void store(float[] from, long index, int count) {
-            RowKernel.BEST.store(from, 0, memory, type, index, count);
-        }
-    }
-
     private static float @Nullable [] all(@Nullable Buffer row) {
         return row == null ? null : Floats.of(row).load(0, Math.toIntExact(row.count()));
     }
@@ -379,6 +358,44 @@ final class HostLayers extends CheckedLayers {
                         best.store(chosen, r * k, k);
                     }
                 });
+    }
+
+    @Override
+    void doCombineRows(
+            Buffer source,
+            int width,
+            @Nullable Buffer start,
+            Buffer index,
+            @Nullable Buffer weight,
+            Buffer target,
+            Stream stream) {
+        SparseRows matrix = new SparseRows(start, index, source, width);
+        MemorySegment weights = weight == null ? null : weight.asSegment();
+        Floats to = Floats.of(target);
+        compute.rows(
+                stream,
+                target.count() / width,
+                width,
+                (begin, end) -> matrix.combine(begin, end, weights, to));
+    }
+
+    @Override
+    void doRowDots(
+            Buffer x,
+            int width,
+            @Nullable Buffer start,
+            Buffer index,
+            Buffer source,
+            Buffer dots,
+            Stream stream) {
+        SparseRows matrix = new SparseRows(start, index, source, width);
+        Floats rows = Floats.of(x);
+        MemorySegment to = dots.asSegment();
+        compute.rows(
+                stream,
+                x.count() / width,
+                width,
+                (begin, end) -> matrix.dots(begin, end, rows, to));
     }
 
     @Override

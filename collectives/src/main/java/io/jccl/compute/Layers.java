@@ -156,6 +156,53 @@ public interface Layers {
     void topK(Buffer x, int width, int k, Buffer values, Buffer indices, Stream stream);
 
     /**
+     * Sums of weighted rows, as a mixture of experts needs: the product of a sparse matrix, in
+     * compressed rows, with the rows of the source. {@code target[r]} is the sum, from 0 and in the
+     * order of k, of {@code weight[k] source[index[k]]} over the entries {@code start[r] <= k <
+     * start[r + 1]}; each product is rounded to float32, and so is each sum. An entry whose index
+     * is not a row of the source adds nothing.
+     *
+     * @param source rows
+     * @param width elements of a row, 1 or more
+     * @param start int32, one more than the target has rows, not descending; entries that the index
+     *     does not have are ignored. Null if row r has the entry r alone
+     * @param index int32, one for each entry
+     * @param weight float32, one for each entry; null for 1
+     * @param target rows, overwritten
+     * @param stream where
+     */
+    void combineRows(
+            Buffer source,
+            int width,
+            @Nullable Buffer start,
+            Buffer index,
+            @Nullable Buffer weight,
+            Buffer target,
+            Stream stream);
+
+    /**
+     * The gradient of the weights of {@link #combineRows}: {@code dots[k] = x[r] source[index[k]]},
+     * the sum of the products of two rows, for each entry k of each row r. An entry whose index is
+     * not a row of the source gets 0; one that belongs to no row is not written.
+     *
+     * @param x rows, the gradient of the target
+     * @param width elements of a row, 1 or more
+     * @param start as in combineRows, for the rows of x
+     * @param index as in combineRows
+     * @param source as in combineRows
+     * @param dots float32, one for each entry
+     * @param stream where
+     */
+    void rowDots(
+            Buffer x,
+            int width,
+            @Nullable Buffer start,
+            Buffer index,
+            Buffer source,
+            Buffer dots,
+            Stream stream);
+
+    /**
      * Softmax cross entropy of each row and its gradient.
      *
      * @param logits rows

@@ -32,6 +32,11 @@ public final class LayerLoops {
         return K.sum(x, at, width) / width;
     }
 
+    /** The sum of the products of two rows. */
+    public static float dot(float[] a, float[] b, int width) {
+        return K.dot(a, 0, 0, b, 0, 0, width);
+    }
+
     /** The reciprocal of the root of the mean square of a row, after a mean is subtracted. */
     public static float inverse(float[] x, int at, int width, float mean, float epsilon) {
         float sum = K.dot(x, at, mean, x, at, mean, width);

@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
+import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
@@ -137,6 +138,113 @@ class LayersRowsTest extends LayersTests {
         assertSame(expected, get(r, target), type + " rows of " + width);
     }
 
+    /** Sums of weighted rows: rows repeat, are absent, and some sums have no entries. */
+    @ParameterizedTest
+    @EnumSource
+    void combineRows(Where where) {
+        on(
+                where,
+                r -> {
+                    for (DataType type : NARROW) {
+                        for (int width : new int[] {1, 7, 300}) {
+                            for (boolean weighted : new boolean[] {false, true}) {
+                                combineRows(r, type, width, weighted, START);
+                                combineRows(r, type, width, weighted, null);
+                            }
+                        }
+                    }
+                });
+    }
+
+    /** The last one is more than there are entries. */
+    private static final double[] START = {0, 2, 2, 5, 12};
+
+    private static final double[] INDEX = {3, 0, -1, 3, 1, 5, 0, 1 << 30, 2};
+    private static final int SOURCES = 5;
+
+    private static int rowsOf(double @Nullable [] start) {
+        return start == null ? INDEX.length : start.length - 1;
+    }
+
+    /** First entry of a row. */
+    private static int first(double @Nullable [] start, int row) {
+        return start == null ? row : Math.min((int) start[row], INDEX.length);
+    }
+
+    private void combineRows(
+            Run r, DataType type, int width, boolean weighted, double @Nullable [] start) {
+        double[] x = values(type, SOURCES * width);
+        double[] w = values(DataType.FLOAT32, INDEX.length);
+        int rows = rowsOf(start);
+        Buffer target = of(r.c, type, values(type, rows * width));
+        r.c.layers()
+                .combineRows(
+                        of(r.c, type, x),
+                        width,
+                        start == null ? null : of(r.c, DataType.INT32, start),
+                        of(r.c, DataType.INT32, INDEX),
+                        weighted ? of(r.c, DataType.FLOAT32, w) : null,
+                        target,
+                        r.stream);
+        double[] expected = new double[rows * width];
+        for (int i = 0; i < expected.length; i++) {
+            float sum = 0;
+            for (int k = first(start, i / width); k < first(start, i / width + 1); k++) {
+                if (INDEX[k] >= 0 && INDEX[k] < SOURCES) {
+                    float v = (float) x[(int) INDEX[k] * width + i % width];
+                    sum += weighted ? (float) w[k] * v : v;
+                }
+            }
+            expected[i] = sum;
+        }
+        assertSame(as(type, expected), get(r, target), type + " rows of " + width);
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void rowDots(Where where) {
+        on(
+                where,
+                r -> {
+                    for (DataType type : NARROW) {
+                        for (int width : new int[] {1, 7, 300}) {
+                            rowDots(r, type, width, START);
+                            rowDots(r, type, width, null);
+                        }
+                    }
+                });
+    }
+
+    private void rowDots(Run r, DataType type, int width, double @Nullable [] start) {
+        int rows = rowsOf(start);
+        double[] x = as(type, tame(random, rows * width));
+        double[] y = as(type, tame(random, SOURCES * width));
+        x[0] = Double.NaN;
+        y[SOURCES * width - 1] = Double.POSITIVE_INFINITY;
+        Buffer dots = tame(r, DataType.FLOAT32, INDEX.length);
+        r.c.layers()
+                .rowDots(
+                        of(r.c, type, x),
+                        width,
+                        start == null ? null : of(r.c, DataType.INT32, start),
+                        of(r.c, DataType.INT32, INDEX),
+                        of(r.c, type, y),
+                        dots,
+                        r.stream);
+        double[] expected = new double[INDEX.length];
+        double[] bound = new double[INDEX.length];
+        for (int row = 0; row < rows; row++) {
+            for (int k = first(start, row); k < first(start, row + 1); k++) {
+                for (int i = 0; i < width && INDEX[k] >= 0 && INDEX[k] < SOURCES; i++) {
+                    double v = x[row * width + i] * y[(int) INDEX[k] * width + i];
+                    expected[k] += v;
+                    bound[k] += (width + 1) * STEP / 2 * Math.abs(v);
+                }
+            }
+        }
+        assertClose(DataType.FLOAT32, expected, bound, get(r, dots), type + " rows of " + width);
+    }
+
     @ParameterizedTest
     @EnumSource
     void topK(Where where) {
@@ -215,6 +323,22 @@ class LayersRowsTest extends LayersTests {
                     refuses(
                             "the target is of bfloat16, expected float",
                             () -> l.scatterAddRows(f, 3, i, h, r.stream));
+                    Buffer three = zeros(r, DataType.INT32, 3);
+                    refuses(
+                            "the start has 2 elements, but the rows of the target and one more"
+                                    + " has 3",
+                            () -> l.combineRows(f, 3, i, three, null, zeros(r, f.dataType(), 6),
+                                    r.stream));
+                    refuses(
+                            "the index has 3 elements, but the rows of the target has 2",
+                            () -> l.combineRows(f, 3, null, three, null, zeros(r, f.dataType(), 6),
+                                    r.stream));
+                    refuses(
+                            "the source and the target share memory",
+                            () -> l.combineRows(f, 3, null, i, null, f, r.stream));
+                    refuses(
+                            "dots has 4 elements, but the index has 2",
+                            () -> l.rowDots(f, 3, null, i, f, g, r.stream));
                     AttentionShape shape = new AttentionShape(1, 2, 1, 1, 1);
                     refuses(
                             "the output has 4 elements, but the shape has 2",

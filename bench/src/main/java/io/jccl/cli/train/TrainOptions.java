@@ -326,12 +326,6 @@ final class TrainOptions {
         if (where == Where.host) {
             return;
         }
-        require(
-                shape.experts() == 0,
-                "--experts is "
-                        + shape.experts()
-                        + ", but experts run on the CPU alone; use --device host, or leave out"
-                        + " --experts");
         int size = shape.hidden() / shape.heads();
         require(
                 size <= LARGEST_HEAD,

@@ -186,6 +186,39 @@ class TrainCudaTest {
         lossesAreThoseOfTheCpu(techniques);
     }
 
+    /**
+     * Experts on GPUs: the same layout on the CPU has the same losses, since capacity is that of a
+     * rank's own tokens.
+     */
+    @ParameterizedTest
+    @ValueSource(
+            strings = {
+                "--experts 4 --dp 2 --ep 2 --router top2 --zero 1",
+                "--experts 2 --tp 2 --router no-drop --shared-expert"
+            })
+    void expertsLoseAsOnTheCpu(String techniques) throws Exception {
+        List<Double> expected = losses(techniques);
+        assertTrue(difference(expected, onCpu()) > TOLERANCE, "a model without experts");
+        double difference = difference(expected, losses("--device cuda " + techniques));
+        assertTrue(difference <= TOLERANCE, techniques + ": off by " + difference);
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @ValueSource(
+            strings = {
+                "--experts 4 --dp 2 --ep 2 --router switch --zero 3 --offload host",
+                "--experts 4 --dp 2 --ep 2 --router gshard --accumulate 2",
+                "--experts 4 --dp 4 --ep 2 --router expert-choice --zero 2",
+                "--experts 4 --pp 2 --accumulate 2 --router vmoe",
+                "--experts 4 --dp 2 --router next-best --recompute",
+                "--experts 4 --dp 2 --ep 2 --router no-drop --pp 2 --accumulate 2",
+                "--experts 4 --tp 2 --sequence-parallel --dp 2 --ep 2 --shared-expert"
+            })
+    void everyRouterLosesAsOnTheCpu(String techniques) throws Exception {
+        expertsLoseAsOnTheCpu(techniques);
+    }
+
     /** Ranks as processes, each with the GPU of its number. */
     @Test
     void ranksMayBeProcesses() throws Exception {
@@ -284,7 +317,6 @@ class TrainCudaTest {
     @CsvSource(
             delimiter = '|',
             value = {
-                "--experts 2 | --experts is 2, but experts run on the CPU alone; use --device host",
                 "--engine host | --engine is host, but with --device cuda NCCL carries the data",
                 "--hidden 512 --heads 2 | is 256 for each head, but with --device cuda it is at"
                         + " most 128; give more --heads",

@@ -2,11 +2,8 @@ package io.jccl.parallel;
 
 import io.jccl.Communicator;
 import io.jccl.device.Buffer;
-import io.jccl.device.DataType;
 import io.jccl.device.Device;
-import io.jccl.device.Stream;
 import io.jccl.internal.Closing;
-import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
@@ -48,9 +45,16 @@ import org.jspecify.annotations.Nullable;
  * factors of the losses passed to {@code routeBackward} by the group's size. Reducing rows of
  * tokens sends less data than reducing rows of experts.
  *
- * <p>Memory is allocated once, and steps allocate nothing. Calls are synchronous: results are
- * complete on return, and arguments must be complete before the call, so synchronize other streams
- * first. Host memory only, since routing reads the values.
+ * <p>Memory is allocated once. Buffers are those of the communicator's device.
+ *
+ * <p><b>On the host</b> steps allocate nothing. Calls are synchronous: results are complete on
+ * return, and arguments must be complete before the call, so synchronize other streams first.
+ *
+ * <p><b>On a GPU</b> rows are moved and summed by kernels and NCCL, and everything is enqueued on
+ * the device's default stream, where arguments are read and results appear. The router runs on the
+ * host, on a pinned copy of the logits: {@link #route} waits for the stream twice, {@link
+ * #routeBackward} once, the other calls do not. Steps create some small objects on the Java heap,
+ * none on the device. Synchronize the stream before {@link #close}.
  *
  * {@snippet class="snippets.Parallel" region="experts"}
  *
@@ -75,30 +79,13 @@ public final class ExpertDispatch implements AutoCloseable {
 
     private final Communicator comm;
     private final ExpertOptions options;
-    private final Stream stream;
     private final int local;
     private final ExpertRouter router;
     private final ExpertStatistics statistics;
     private final DispatchPlan plan;
-    private final TokenExchange exchange;
-    private final TokenRows rows;
     private final TokenMover mover;
-
-    private final Buffer counts;
-
-    /**
-     * This rank's slice, created once: a slice per step would be created again when layers
-     * alternate.
-     */
-    private final Buffer ownCounts;
-
     private final long maxRows;
-
-    private final Buffer inputs;
-    private final Buffer outputs;
-    private final @Nullable Buffer outputGradients;
-    private final @Nullable Buffer inputGradients;
-    private final List<Buffer> owned = new ArrayList<>();
+    private final List<AutoCloseable> owned = new ArrayList<>();
 
     private Phase phase = Phase.NOTHING;
     private boolean closed;
@@ -107,7 +94,6 @@ public final class ExpertDispatch implements AutoCloseable {
         this.comm = comm;
         this.options = options;
         RouterOptions r = options.router();
-        stream = comm.device().defaultStream();
         int ranks = comm.size();
         local = r.experts() / ranks;
         router = ExpertRouter.create(r);
@@ -117,44 +103,14 @@ public final class ExpertDispatch implements AutoCloseable {
                         ? Math.multiplyExact((long) local * ranks, r.capacity(r.maxTokens()))
                         : Math.multiplyExact(ranks, r.maxRowsTo(local));
         maxRows = options.maxRows() == 0 ? worst : Math.min(worst, options.maxRows());
-        int record = DispatchPlan.record(r.experts());
         try {
-            counts = own(comm.device().allocate(DataType.INT32, (long) ranks * record));
-            ownCounts = counts.slice((long) comm.rank() * record, record);
-            plan =
-                    new DispatchPlan(
-                            ranks, r.experts(), options.fixedBlocks() ? blockRows() : 0, counts);
-            inputs = ownRows(maxRows);
-            outputs = ownRows(maxRows);
-            outputGradients = options.backward() ? ownRows(maxRows) : null;
-            inputGradients = options.backward() ? ownRows(maxRows) : null;
-            rows = new TokenRows(options.features(), options.type(), ownRows(1).asSegment());
-            exchange = TokenExchange.of(comm, options, blocks(), this::ownRows);
-            mover = new TokenMover(router, exchange, rows);
+            mover = TokenMover.of(comm, options, router, maxRows, owned);
+            long fixed = options.fixedBlocks() ? blockRows() : 0;
+            plan = new DispatchPlan(ranks, r.experts(), fixed, mover.counts());
         } catch (RuntimeException | Error e) {
             Closing.all(owned);
             throw e;
         }
-    }
-
-    private List<Buffer> blocks() {
-        List<Buffer> blocks = new ArrayList<>(List.of(inputs, outputs));
-        if (outputGradients != null && inputGradients != null) {
-            blocks.add(outputGradients);
-            blocks.add(inputGradients);
-        }
-        return blocks;
-    }
-
-    private Buffer ownRows(long count) {
-        return own(
-                comm.device()
-                        .allocate(options.type(), Math.multiplyExact(count, options.features())));
-    }
-
-    private Buffer own(Buffer buffer) {
-        owned.add(buffer);
-        return buffer;
     }
 
     /**
@@ -165,20 +121,11 @@ public final class ExpertDispatch implements AutoCloseable {
      * @param options settings, the same on all ranks
      * @return the object, which the caller closes before the communicator
      * @throws IllegalArgumentException if the number of experts is not a multiple of the number of
-     *     ranks, or the ranks are GPUs
+     *     ranks; on GPUs also if a rank may receive more rows than int32 can number
      * @throws io.jccl.CollectiveMismatchException if the ranks pass different options
      */
     public static ExpertDispatch create(Communicator comm, ExpertOptions options) {
         Objects.requireNonNull(options, "options");
-        if (comm.device().kind() != Device.Kind.HOST) {
-            throw new IllegalArgumentException(
-                    "the ranks are on "
-                            + comm.device()
-                            + ", but tokens are routed and sorted in host memory: the kernels that"
-                            + " choose experts and add weighted rows are missing; use a"
-                            + " communicator of the host or MPI engine, and copy tokens and results"
-                            + " by Stream.copy");
-        }
         int experts = options.router().experts();
         if (experts % comm.size() != 0) {
             throw new IllegalArgumentException(
@@ -197,7 +144,7 @@ public final class ExpertDispatch implements AutoCloseable {
     /**
      * Routes this rank's tokens and exchanges the counts with the other ranks.
      *
-     * @param logits tokens x experts of float32, row-major, in host memory
+     * @param logits tokens x experts of float32, row-major
      * @param tokens number of tokens of this rank in this step, 0 to {@link
      *     RouterOptions#maxTokens}; may differ between ranks
      * @throws IllegalArgumentException if the buffer is too small or of another type; on all ranks,
@@ -208,10 +155,10 @@ public final class ExpertDispatch implements AutoCloseable {
     public void route(Buffer logits, int tokens) {
         checkOpen();
         phase = Phase.NOTHING;
-        int bad = router.tryRoute(logits, tokens);
+        checkDevice(logits, "the logits");
+        int bad = router.tryRoute(mover.readable(logits, tokens), tokens);
         plan.tell(comm.rank(), router, bad);
-        comm.allGather(ownCounts, counts, stream);
-        stream.synchronize();
+        mover.gatherCounts();
         statistics.begin();
         for (int r = 0; r < comm.size(); r++) {
             for (int e = 0; e < plan.experts; e++) {
@@ -227,21 +174,20 @@ public final class ExpertDispatch implements AutoCloseable {
             plan.checkRows(statistics, maxRows);
         }
         plan.layOut();
-        exchange.layOut(router, plan);
+        mover.layOut(plan);
         phase = Phase.ROUTED;
     }
 
     /**
      * Sends tokens to {@link #inputs} of the ranks that hold their experts.
      *
-     * @param tokens the routed tokens x features, row-major, in host memory; not changed
+     * @param tokens the routed tokens x features, row-major; not changed
      * @throws IllegalArgumentException if the buffer does not fit
      * @throws IllegalStateException if {@link #route} has not been called
      */
     public void dispatch(Buffer tokens) {
         check(Phase.ROUTED, tokens, "the tokens");
-        mover.dispatch(tokens.asSegment());
-        zeroPadding(inputs);
+        mover.dispatch(tokens);
         phase = Phase.DISPATCHED;
     }
 
@@ -256,7 +202,7 @@ public final class ExpertDispatch implements AutoCloseable {
      */
     public void combine(Buffer result) {
         check(Phase.DISPATCHED, result, "the result");
-        mover.sum(TokenExchange.OUTPUTS, true, result.asSegment());
+        mover.combine(result);
         phase = Phase.COMBINED;
     }
 
@@ -272,10 +218,9 @@ public final class ExpertDispatch implements AutoCloseable {
      *     backward pass
      */
     public void combineBackward(Buffer resultGradient) {
-        Buffer gradients = gradients(outputGradients);
+        gradients(mover.outputGradients());
         check(Phase.COMBINED, resultGradient, "the result's gradient");
-        mover.combineBackward(resultGradient.asSegment());
-        zeroPadding(gradients);
+        mover.combineBackward(resultGradient);
         phase = Phase.OUTPUTS_BACK;
     }
 
@@ -287,9 +232,9 @@ public final class ExpertDispatch implements AutoCloseable {
      * @throws IllegalStateException if {@link #combineBackward} has not been called
      */
     public void dispatchBackward(Buffer tokensGradient) {
-        gradients(inputGradients);
+        gradients(mover.inputGradients());
         check(Phase.OUTPUTS_BACK, tokensGradient, "the tokens' gradient");
-        mover.sum(TokenExchange.INPUT_GRADIENTS, false, tokensGradient.asSegment());
+        mover.dispatchBackward(tokensGradient);
         phase = Phase.INPUTS_BACK;
     }
 
@@ -308,16 +253,8 @@ public final class ExpertDispatch implements AutoCloseable {
         if (phase.ordinal() < Phase.OUTPUTS_BACK.ordinal()) {
             throw outOfOrder();
         }
-        router.backward(logitsGradient, balance, z);
-    }
-
-    private void zeroPadding(Buffer block) {
-        if (options.fixedBlocks()) {
-            MemorySegment s = block.asSegment();
-            for (int l = 0; l < local; l++) {
-                rows.zero(s, firstRow(l) + rowCount(l), blockRows() - rowCount(l));
-            }
-        }
+        checkDevice(logitsGradient, "the gradients of the logits");
+        mover.routeBackward(logitsGradient, balance, z);
     }
 
     // ---- the experts' buffers
@@ -329,7 +266,7 @@ public final class ExpertDispatch implements AutoCloseable {
      * @return {@link #maxRows} x features; valid until the next {@link #dispatch}
      */
     public Buffer inputs() {
-        return inputs;
+        return mover.inputs();
     }
 
     /**
@@ -338,7 +275,7 @@ public final class ExpertDispatch implements AutoCloseable {
      * @return {@link #maxRows} x features
      */
     public Buffer outputs() {
-        return outputs;
+        return mover.outputs();
     }
 
     /**
@@ -348,7 +285,7 @@ public final class ExpertDispatch implements AutoCloseable {
      * @throws IllegalStateException if this was created without a backward pass
      */
     public Buffer outputGradients() {
-        return gradients(outputGradients);
+        return gradients(mover.outputGradients());
     }
 
     /**
@@ -358,7 +295,7 @@ public final class ExpertDispatch implements AutoCloseable {
      * @throws IllegalStateException if this was created without a backward pass
      */
     public Buffer inputGradients() {
-        return gradients(inputGradients);
+        return gradients(mover.inputGradients());
     }
 
     private static Buffer gradients(@Nullable Buffer buffer) {
@@ -453,13 +390,7 @@ public final class ExpertDispatch implements AutoCloseable {
         if (phase != expected) {
             throw outOfOrder();
         }
-        if (buffer.device().kind() != Device.Kind.HOST) {
-            throw new IllegalArgumentException(
-                    what
-                            + " is on "
-                            + buffer.device()
-                            + ", but rows are sorted in host memory; copy it by Stream.copy");
-        }
+        checkDevice(buffer, what);
         long needed = (long) router.tokens() * options.features();
         if (buffer.dataType() != options.type() || buffer.count() < needed) {
             throw new IllegalArgumentException(
@@ -474,6 +405,20 @@ public final class ExpertDispatch implements AutoCloseable {
                             + options.features()
                             + " features of "
                             + options.type().label());
+        }
+    }
+
+    private void checkDevice(Buffer buffer, String what) {
+        Device expected = comm.device();
+        Device device = buffer.device();
+        if (device.kind() != expected.kind() || device.index() != expected.index()) {
+            throw new IllegalArgumentException(
+                    what
+                            + " is on "
+                            + device
+                            + ", expected memory of "
+                            + expected
+                            + ", where the rank computes; copy it by Stream.copy");
         }
     }
 

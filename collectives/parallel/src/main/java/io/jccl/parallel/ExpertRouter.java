@@ -126,6 +126,7 @@ public final class ExpertRouter {
     /** Routes, and returns the position of the first invalid logit, or -1. */
     int tryRoute(Buffer logits, int tokens) {
         check(logits, tokens, "the logits");
+        checkHost(logits, "the logits");
         this.tokens = 0;
         capacity = options.capacity(tokens);
         Arrays.fill(firstChoices, 0);
@@ -154,7 +155,8 @@ public final class ExpertRouter {
         return -1;
     }
 
-    private void check(Buffer buffer, int tokens, String what) {
+    /** Checks the size and type of logits or their gradients. */
+    void check(Buffer buffer, int tokens, String what) {
         if (tokens < 0 || tokens > options.maxTokens()) {
             throw new IllegalArgumentException(
                     "there are "
@@ -162,14 +164,6 @@ public final class ExpertRouter {
                             + " tokens, expected 0 to the maxTokens of "
                             + options.maxTokens()
                             + " that the router was made for");
-        }
-        if (buffer.device().kind() != Device.Kind.HOST) {
-            throw new IllegalArgumentException(
-                    what
-                            + " are on "
-                            + buffer.device()
-                            + ", but routing needs host memory; copy them to a buffer of"
-                            + " Device.host() by Stream.copy first");
         }
         if (buffer.dataType() != DataType.FLOAT32 || buffer.count() < (long) tokens * experts) {
             throw new IllegalArgumentException(
@@ -183,6 +177,17 @@ public final class ExpertRouter {
                             + " tokens x "
                             + experts
                             + " experts of float");
+        }
+    }
+
+    private static void checkHost(Buffer buffer, String what) {
+        if (buffer.device().kind() != Device.Kind.HOST) {
+            throw new IllegalArgumentException(
+                    what
+                            + " are on "
+                            + buffer.device()
+                            + ", but routing needs host memory; copy them to a buffer of"
+                            + " Device.host() by Stream.copy first");
         }
     }
 
@@ -418,6 +423,7 @@ public final class ExpertRouter {
      */
     public void backward(Buffer logitsGradient, double balance, double z) {
         check(logitsGradient, tokens, "the gradients of the logits");
+        checkHost(logitsGradient, "the gradients of the logits");
         MemorySegment target = logitsGradient.asSegment();
         double even = tokens == 0 ? 0 : balance * experts / ((double) tokens * tokens);
         for (int t = 0; t < tokens; t++) {

@@ -1,85 +1,121 @@
 package io.jccl.parallel;
 
-import java.lang.foreign.MemorySegment;
+import io.jccl.Communicator;
+import io.jccl.device.Buffer;
+import io.jccl.device.Device;
+import io.jccl.device.Stream;
+import java.util.List;
+import org.jspecify.annotations.Nullable;
 
-/** Moves and sums the rows of a rank's tokens by the router's assignments. */
-final class TokenMover {
-    private final ExpertRouter router;
-    private final TokenExchange exchange;
-    private final TokenRows rows;
+/**
+ * Moves the rows of a rank's tokens to the experts and back, by the router's assignments, which are
+ * made on the host. One for each kind of memory. The tokens' buffers may have further elements.
+ */
+abstract sealed class TokenMover permits HostTokenMover, DeviceTokenMover {
+    final Communicator comm;
+    final ExpertOptions options;
+    final ExpertRouter router;
 
-    TokenMover(ExpertRouter router, TokenExchange exchange, TokenRows rows) {
+    /** Rows of each of the experts' blocks. */
+    final long maxRows;
+
+    final Stream stream;
+
+    /** Closed with the dispatch. */
+    final List<AutoCloseable> owned;
+
+    TokenMover(
+            Communicator comm,
+            ExpertOptions options,
+            ExpertRouter router,
+            long maxRows,
+            List<AutoCloseable> owned) {
+        this.comm = comm;
+        this.options = options;
         this.router = router;
-        this.exchange = exchange;
-        this.rows = rows;
+        this.maxRows = maxRows;
+        this.owned = owned;
+        stream = comm.device().defaultStream();
     }
+
+    /** Creates the mover for the communicator's device; what it allocates is owned at once. */
+    static TokenMover of(
+            Communicator comm,
+            ExpertOptions options,
+            ExpertRouter router,
+            long maxRows,
+            List<AutoCloseable> owned) {
+        return comm.device().kind() == Device.Kind.HOST
+                ? new HostTokenMover(comm, options, router, maxRows, owned)
+                : new DeviceTokenMover(comm, options, router, maxRows, owned);
+    }
+
+    final <T extends AutoCloseable> T own(T resource) {
+        owned.add(resource);
+        return resource;
+    }
+
+    /** Allocates rows of tokens on the device. */
+    final Buffer ownRows(long count) {
+        return own(
+                comm.device()
+                        .allocate(options.type(), Math.multiplyExact(count, options.features())));
+    }
+
+    /** Numbers that all ranks tell each other in a step. */
+    final long countsOfAll() {
+        return (long) comm.size() * DispatchPlan.record(options.router().experts());
+    }
+
+    /** This rank's part of a buffer of {@link #countsOfAll}. */
+    final Buffer ownCounts(Buffer all) {
+        int record = DispatchPlan.record(options.router().experts());
+        return all.slice((long) comm.rank() * record, record);
+    }
+
+    /** The first rows of a buffer. */
+    final Buffer rows(Buffer of, long count) {
+        long elements = count * options.features();
+        return elements == of.count() ? of : of.slice(0, elements);
+    }
+
+    /** The counts of all ranks, in host memory; the plan reads and writes them. */
+    abstract Buffer counts();
+
+    /** Exchanges the counts. */
+    abstract void gatherCounts();
+
+    /** Logits that the host can read. */
+    abstract Buffer readable(Buffer logits, int tokens);
+
+    /** Prepares a step, once the counts of all ranks are known. */
+    abstract void layOut(DispatchPlan plan);
 
     /** Sends tokens to the inputs of their experts. */
-    void dispatch(MemorySegment from) {
-        MemorySegment[] to = exchange.outgoing(TokenExchange.INPUTS);
-        Assignments table = router.table();
-        int n = router.tokens();
-        long[] place = exchange.place;
-        int[] memory = exchange.memory;
-        // By token, so that rows are read sequentially and written to as many streams as there are
-        // experts, which the hardware prefetchers can about follow.
-        for (int t = 0; t < n; t++) {
-            int end = table.tokenStart[t + 1];
-            for (int k = table.tokenStart[t]; k < end; k++) {
-                int i = table.byToken[k];
-                rows.copy(from, t, to[memory[i]], place[i]);
-            }
-        }
-        exchange.send(TokenExchange.INPUTS);
-    }
+    abstract void dispatch(Buffer tokens);
 
-    /** Sums each token's rows of a block over its assignments, with their weights or without. */
-    void sum(int block, boolean weighted, MemorySegment to) {
-        MemorySegment[] from = exchange.incoming(block);
-        long[] place = exchange.place;
-        int[] memory = exchange.memory;
-        Assignments table = router.table();
-        int tokens = router.tokens();
-        for (int t = 0; t < tokens; t++) {
-            int first = table.tokenStart[t];
-            int end = table.tokenStart[t + 1];
-            if (first == end) {
-                rows.zero(to, t, 1);
-                continue;
-            }
-            int i = table.byToken[first];
-            rows.begin(from[memory[i]], place[i], weighted ? table.weight[i] : 1, to, t);
-            for (int k = first + 1; k < end; k++) {
-                i = table.byToken[k];
-                rows.add(from[memory[i]], place[i], weighted ? table.weight[i] : 1, to, t);
-            }
-            rows.end(to, t);
-        }
-        exchange.release();
-    }
+    /** Sums each token's outputs, times their weights. */
+    abstract void combine(Buffer result);
 
     /**
-     * Sends weighted gradients of the result to the experts, and sets the gradients of the weights.
+     * Sends weighted gradients of the result to the experts, and computes the gradients of the
+     * weights.
      */
-    void combineBackward(MemorySegment from) {
-        MemorySegment[] results = exchange.results();
-        MemorySegment[] to = exchange.outgoing(TokenExchange.OUTPUT_GRADIENTS);
-        long[] place = exchange.place;
-        int[] memory = exchange.memory;
-        Assignments table = router.table();
-        int tokens = router.tokens();
-        for (int t = 0; t < tokens; t++) {
-            int first = table.tokenStart[t];
-            int end = table.tokenStart[t + 1];
-            if (first < end) {
-                rows.keep(from, t);
-            }
-            for (int k = first; k < end; k++) {
-                int i = table.byToken[k];
-                table.weightGradient[i] = rows.dot(results[memory[i]], place[i]);
-                rows.scale(from, t, table.weight[i], to[memory[i]], place[i]);
-            }
-        }
-        exchange.send(TokenExchange.OUTPUT_GRADIENTS);
-    }
+    abstract void combineBackward(Buffer resultGradient);
+
+    /** Sums each token's gradients. */
+    abstract void dispatchBackward(Buffer tokensGradient);
+
+    /** Computes the gradients of the logits by the router. */
+    abstract void routeBackward(Buffer logitsGradient, double balance, double z);
+
+    abstract Buffer inputs();
+
+    abstract Buffer outputs();
+
+    /** Null without a backward pass. */
+    abstract @Nullable Buffer outputGradients();
+
+    /** Null without a backward pass. */
+    abstract @Nullable Buffer inputGradients();
 }

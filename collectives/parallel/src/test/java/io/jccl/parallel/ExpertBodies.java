@@ -6,16 +6,20 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.jccl.Communicator;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
+import io.jccl.device.Device;
 import io.jccl.parallel.ExpertReference.Pick;
 import io.jccl.parallel.RouterOptions.ExpertChoice;
 import io.jccl.parallel.RouterOptions.Overflow;
 import io.jccl.parallel.RouterOptions.TokenChoice;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Random;
 import java.util.Set;
+import org.jspecify.annotations.Nullable;
 
 /** A mixture of experts on ranks of any engine, against the plain one. */
 final class ExpertBodies {
@@ -26,16 +30,21 @@ final class ExpertBodies {
 
     /** Random layers with every policy, several steps each. Every rank has the same seed. */
     static void layers(Communicator c, long seed, int rounds) {
+        layers(c, seed, rounds, 60);
+    }
+
+    /** The same with at most a number of tokens on each rank. */
+    static void layers(Communicator c, long seed, int rounds, int mostTokens) {
         Random random = new Random(seed);
         for (int round = 0; round < rounds; round++) {
-            for (RouterOptions router : routers(random, c.size())) {
+            for (RouterOptions router : routers(random, c.size(), mostTokens)) {
                 layer(c, router, random);
             }
         }
     }
 
     /** Every policy, with random numbers of experts and tokens. */
-    private static List<RouterOptions> routers(Random random, int ranks) {
+    private static List<RouterOptions> routers(Random random, int ranks, int mostTokens) {
         List<RouterOptions> all = new ArrayList<>();
         for (Overflow overflow : Overflow.values()) {
             for (int count = 1; count <= 3; count++) {
@@ -48,7 +57,7 @@ final class ExpertBodies {
                     all.add(
                             new RouterOptions(
                                     experts,
-                                    1 + random.nextInt(60),
+                                    1 + random.nextInt(mostTokens),
                                     new TokenChoice(count, normalised),
                                     factor(random),
                                     overflow,
@@ -59,7 +68,7 @@ final class ExpertBodies {
         all.add(
                 new RouterOptions(
                         experts(random, ranks),
-                        1 + random.nextInt(60),
+                        1 + random.nextInt(mostTokens),
                         new ExpertChoice(),
                         factor(random),
                         Overflow.DROP,
@@ -127,7 +136,7 @@ final class ExpertBodies {
                 Buffer tokenGradients = c.device().allocate(type, tokens.count())) {
             for (int step = 0; step < 3; step++) {
                 // Ranks have different numbers of tokens, also none.
-                Step s = new Step(options, layer, c.rank());
+                Step s = new Step(options, layer, c);
                 s.n = new int[c.size()];
                 for (int r = 0; r < c.size(); r++) {
                     s.n[r] = random.nextInt(3) == 0 ? most : random.nextInt(most + 1);
@@ -142,20 +151,20 @@ final class ExpertBodies {
                 s.experts(layer.inputs(), layer.outputs(), null);
                 layer.combine(results);
                 s.forward(
-                        matrix(logits, here, router.experts()),
-                        matrix(tokens, here, features),
-                        matrix(results, here, features));
+                        matrix(c, logits, here, router.experts()),
+                        matrix(c, tokens, here, features),
+                        matrix(c, results, here, features));
                 if (random.nextInt(4) > 0) {
                     layer.combineBackward(gradients);
                     s.experts(layer.inputs(), layer.inputGradients(), layer.outputGradients());
                     layer.dispatchBackward(tokenGradients);
                     layer.routeBackward(logitGradients, BALANCE, Z);
                     s.backward(
-                            matrix(logits, here, router.experts()),
-                            matrix(tokens, here, features),
-                            matrix(gradients, here, features),
-                            matrix(tokenGradients, here, features),
-                            matrix(logitGradients, here, router.experts()),
+                            matrix(c, logits, here, router.experts()),
+                            matrix(c, tokens, here, features),
+                            matrix(c, gradients, here, features),
+                            matrix(c, tokenGradients, here, features),
+                            matrix(c, logitGradients, here, router.experts()),
                             own);
                 }
                 s.statistics(c);
@@ -164,12 +173,28 @@ final class ExpertBodies {
     }
 
     private static void fill(Buffer buffer, Random random, double size) {
+        Buffer host =
+                Buffer.wrap(
+                        Arena.ofAuto().allocate(buffer.byteSize(), Long.BYTES), buffer.dataType());
         for (long i = 0; i < buffer.count(); i++) {
-            buffer.set(i, size * random.nextGaussian());
+            host.set(i, size * random.nextGaussian());
         }
+        buffer.copyFrom(host.asSegment());
     }
 
-    private static double[][] matrix(Buffer buffer, int rows, int columns) {
+    /** The buffer itself on the host, else what is in it once its device has computed it. */
+    private static Buffer onHost(Communicator c, Buffer buffer) {
+        if (buffer.device().kind() == Device.Kind.HOST) {
+            return buffer;
+        }
+        c.device().defaultStream().synchronize();
+        MemorySegment copy = Arena.ofAuto().allocate(buffer.byteSize(), Long.BYTES);
+        buffer.copyTo(copy);
+        return Buffer.wrap(copy, buffer.dataType());
+    }
+
+    private static double[][] matrix(Communicator c, Buffer from, int rows, int columns) {
+        Buffer buffer = onHost(c, from);
         double[][] m = new double[rows][columns];
         for (int i = 0; i < rows; i++) {
             for (int j = 0; j < columns; j++) {
@@ -184,6 +209,7 @@ final class ExpertBodies {
         private final ExpertOptions options;
         private final RouterOptions router;
         private final ExpertDispatch layer;
+        private final Communicator comm;
         private final int rank;
         private final double tolerance;
         private int[] n = {};
@@ -191,18 +217,22 @@ final class ExpertBodies {
         private List<List<Integer>> wanted = List.of();
         private double[] shares = {};
 
-        Step(ExpertOptions options, ExpertDispatch layer, int rank) {
+        Step(ExpertOptions options, ExpertDispatch layer, Communicator comm) {
             this.options = options;
             this.router = options.router();
             this.layer = layer;
-            this.rank = rank;
+            this.comm = comm;
+            rank = comm.rank();
             // Results are rounded on the way there, on the way back and at the end: 8 bits of
             // bfloat16 each time, 24 of float32.
             tolerance = options.type() == DataType.BFLOAT16 ? 0x1p-5 : 0x1p-18;
         }
 
         /** Runs the local experts, or their backward pass; checks the rows that stay empty. */
-        void experts(Buffer inputs, Buffer outputs, @org.jspecify.annotations.Nullable Buffer dy) {
+        void experts(Buffer from, Buffer to, @Nullable Buffer gradients) {
+            Buffer inputs = onHost(comm, from);
+            Buffer outputs = onHost(comm, to);
+            Buffer dy = gradients == null ? null : onHost(comm, gradients);
             int features = options.features();
             for (int l = 0; l < layer.localExperts(); l++) {
                 double scale = ExpertReference.scale(rank * layer.localExperts() + l);
@@ -218,6 +248,9 @@ final class ExpertBodies {
                         assertEquals(0, dy == null ? 0 : dy.get(i), "behind the gradients");
                     }
                 }
+            }
+            if (outputs != to) {
+                to.copyFrom(outputs.asSegment());
             }
         }
 

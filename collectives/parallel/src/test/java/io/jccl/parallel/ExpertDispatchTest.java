@@ -24,6 +24,7 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Comparator;
 import java.util.List;
@@ -358,26 +359,126 @@ class ExpertDispatchTest {
         assertTrue(m.contains(words) && m.contains("expected"), m);
     }
 
+    /** Fake GPUs: kernels, and NCCL between them. */
+    @ParameterizedTest
+    @ValueSource(ints = 2)
+    void gpus(int ranks) {
+        gpus(ranks, 1, 10);
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @ValueSource(ints = {1, 2, 4})
+    void moreGpus(int ranks) {
+        gpus(ranks, 2, 40);
+    }
+
+    private void gpus(int ranks, int rounds, int mostTokens) {
+        seeded("gpus", ranks);
+        TestFake.use();
+        Communicator.runLocal(
+                IntStream.range(0, ranks).mapToObj(Cuda::device).toList(),
+                CommunicatorOptions.DEFAULT,
+                c -> ExpertBodies.layers(c, seed, rounds, mostTokens));
+    }
+
+    /** Tokens, results, gradients of a GPU are those of the host bit by bit: sums have one order. */
     @Test
-    void gpusAreRefusedWithAReason() {
+    void gpusMoveTheSameRows() {
+        seeded("gpusMoveTheSameRows", 2);
+        TestFake.use();
+        List<float[]> onHost = new ArrayList<>();
+        Communicator.runLocal(2, c -> keep(onHost, pass(c)));
+        List<float[]> onGpus = new ArrayList<>();
+        Communicator.runLocal(
+                List.of(Cuda.device(0), Cuda.device(1)),
+                CommunicatorOptions.DEFAULT,
+                c -> keep(onGpus, pass(c)));
+        assertEquals(2, onHost.size());
+        Comparator<float[]> byRank = Comparator.comparingDouble(x -> x[0]);
+        onHost.sort(byRank);
+        onGpus.sort(byRank);
+        for (int r = 0; r < 2; r++) {
+            assertArrayEquals(onHost.get(r), onGpus.get(r), "rank " + r);
+        }
+    }
+
+    private static void keep(List<float[]> all, float[] one) {
+        synchronized (all) {
+            all.add(one);
+        }
+    }
+
+    /** The rank, then result and gradient of tokens that pass experts which are the identity. */
+    private float[] pass(Communicator c) {
+        int tokens = 11;
+        int features = 7;
+        ExpertOptions options =
+                ExpertOptions.of(RouterOptions.top2(4, tokens), features).withFixedBlocks(true);
+        float[] all = new float[1 + 2 * tokens * features];
+        all[0] = c.rank();
+        Random random = new Random(seed + c.rank());
+        try (Buffer logits = c.device().allocate(DataType.FLOAT32, 4L * tokens);
+                Buffer x = c.device().allocate(DataType.FLOAT32, (long) tokens * features);
+                ExpertDispatch layer = ExpertDispatch.create(c, options)) {
+            logits.copyFrom(gaussian(random, 4 * tokens));
+            x.copyFrom(gaussian(random, tokens * features));
+            layer.route(logits, tokens);
+            layer.dispatch(x);
+            c.device().defaultStream().copy(layer.inputs(), layer.outputs());
+            layer.combine(x);
+            float[] part = new float[tokens * features];
+            c.device().defaultStream().synchronize();
+            x.copyTo(part);
+            System.arraycopy(part, 0, all, 1, part.length);
+            layer.combineBackward(x);
+            c.device().defaultStream().copy(layer.outputGradients(), layer.inputGradients());
+            layer.dispatchBackward(x);
+            c.device().defaultStream().synchronize();
+            x.copyTo(part);
+            System.arraycopy(part, 0, all, 1 + part.length, part.length);
+        }
+        return all;
+    }
+
+    private static float[] gaussian(Random random, int n) {
+        float[] values = new float[n];
+        for (int i = 0; i < n; i++) {
+            values[i] = (float) random.nextGaussian();
+        }
+        return values;
+    }
+
+    @Test
+    void gpusNameABadLogitAndBuffersOfTheHost() {
         TestFake.use();
         Communicator.runLocal(
                 List.of(Cuda.device(0), Cuda.device(1)),
                 CommunicatorOptions.DEFAULT,
                 c -> {
                     ExpertOptions options = ExpertOptions.of(RouterOptions.top1(2, 8), 4);
-                    String m =
-                            Messages.of(
-                                    IllegalArgumentException.class,
-                                    () -> ExpertDispatch.create(c, options));
-                    assertTrue(m.contains("host memory") && m.contains("Stream.copy"), m);
                     ExpertRouter router = ExpertRouter.create(options.router());
-                    try (Buffer logits = c.device().allocate(DataType.FLOAT32, 16)) {
+                    try (Buffer logits = c.device().allocate(DataType.FLOAT32, 16);
+                            Buffer x = c.device().allocate(DataType.FLOAT32, 32).zero();
+                            Buffer host = Device.host().allocate(DataType.FLOAT32, 32);
+                            ExpertDispatch layer = ExpertDispatch.create(c, options)) {
                         String r =
                                 Messages.of(
                                         IllegalArgumentException.class,
                                         () -> router.route(logits, 8));
                         assertTrue(r.contains("host memory"), r);
+                        logits.zero();
+                        wrong("the logits is on", () -> layer.route(host, 8));
+                        wrong("the logits are 16 elements", () -> layer.route(logits, 9));
+                        float[] bad = new float[16];
+                        bad[7] = c.rank() == 1 ? Float.NaN : 0;
+                        logits.copyFrom(bad);
+                        wrong("on rank 1 the logit of token 3", () -> layer.route(logits, 8));
+                        logits.zero();
+                        layer.route(logits, 8);
+                        wrong("the tokens is on", () -> layer.dispatch(host));
+                        layer.dispatch(x);
+                        c.device().defaultStream().synchronize();
                     }
                 });
     }
