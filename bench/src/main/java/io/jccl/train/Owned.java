@@ -38,16 +38,6 @@ public final class Owned implements AutoCloseable {
         return resource;
     }
 
-    /**
-     * Closes a resource before the others.
-     *
-     * @param resource a resource that was added
-     */
-    public void release(AutoCloseable resource) {
-        resources.remove(resource);
-        close(resource);
-    }
-
     /** Allocates float32 zeros. */
     Buffer floats(Device device, long count) {
         return allocate(device, DataType.FLOAT32, count);

@@ -51,7 +51,7 @@ import picocli.CommandLine.Spec;
         })
 public final class FitDemo implements Callable<Integer> {
     /** Defaults with {@code --quick}. */
-    private static final long QUICK_DEVICE = 512L << 10;
+    private static final long QUICK_DEVICE = 640L << 10;
 
     private static final int QUICK_HIDDEN = 32;
     private static final int QUICK_BATCH = 16;
@@ -102,7 +102,7 @@ public final class FitDemo implements Callable<Integer> {
             paramLabel = "<bytes>",
             converter = Amounts.Bytes.class,
             description =
-                    "Memory of each rank's device (default: 4M; 512K with --quick; with --device"
+                    "Memory of each rank's device (default: 4M; 640K with --quick; with --device"
                             + " cuda nine tenths of what is free on each).")
     private @Nullable Long deviceMemory;
 
@@ -182,8 +182,7 @@ public final class FitDemo implements Callable<Integer> {
             names = "--lr",
             paramLabel = "<x>",
             description =
-                    "Learning rate of Adam (default: 0.003; 0.0003 with --device cuda and the width"
-                            + " of its default).")
+                    "Learning rate of Adam (default: 0.003; 0.0003 from --hidden 1024 on).")
     private @Nullable Double learningRate;
 
     @Option(
@@ -350,7 +349,7 @@ public final class FitDemo implements Callable<Integer> {
     private void check(Settings s) throws IOException {
         range("--accumulate", microBatches, 1, 4096);
         range("--max-blocks", maxBlocks, 1, 100_000);
-        range("--hidden", s.hidden(), Settings.HEAD, 1 << 14);
+        range("--hidden", s.hidden(), Settings.HEAD, 4096);
         range("--context", s.context(), 1, 1 << 14);
         range("--steps", s.steps(), 2, 1000);
         range("--batch", s.batch(), 1, 1 << 20);

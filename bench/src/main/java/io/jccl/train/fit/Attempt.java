@@ -32,7 +32,7 @@ import org.jspecify.annotations.Nullable;
 
 /** The attempt to train one model: it trained within the budgets, or an allocation failed. */
 public sealed interface Attempt {
-    /** Models of fewer blocks run more steps. */
+    /** On the CPU models of fewer blocks run more steps. */
     int STEADY = 16;
 
     /** The model's blocks. */
@@ -82,12 +82,13 @@ public sealed interface Attempt {
      * @param s budgets and sizes
      * @param set the techniques
      * @param blocks of the model
-     * @param least number of steps; small models run more, so that their speed is meaningful
+     * @param least number of steps; on the CPU small models run more, so that their speed is
+     *     meaningful
      * @return the outcome
      * @throws JcclException if training failed for another reason
      */
     static Attempt run(Settings s, TechniqueSet set, int blocks, int least) {
-        int steps = least == 1 ? 1 : least * Math.max(1, STEADY / blocks);
+        int steps = least == 1 || s.onGpu() ? least : least * Math.max(1, STEADY / blocks);
         Corpus corpus = Corpus.grammar(s.seed());
         RunSettings run = s.run(set, blocks, corpus.vocabulary().size(), steps);
         long parameters = run.shape().parameters();

@@ -52,6 +52,11 @@ public record Settings(
         return devices.size();
     }
 
+    /** Whether ranks have GPUs. */
+    boolean onGpu() {
+        return devices.getFirst().kind() == Device.Kind.CUDA;
+    }
+
     /** What a rank may take of each tier. */
     Map<Tier, Long> limits() {
         return Map.of(
