@@ -253,16 +253,8 @@ public final class GptTrainer implements AutoCloseable {
                     factor,
                     operations);
         }
-        RankMemory tiers = memory;
-        if (tiers == null) {
-            Path folder = techniques.offload().drive() ? settings.nvme() : null;
-            tiers =
-                    owned.add(
-                            new RankMemory(
-                                    world.device(),
-                                    folder == null ? null : folder.resolve("state" + name),
-                                    world.rank()));
-        }
+        RankMemory tiers =
+                memory != null ? memory : owned.add(new RankMemory(world, settings, name));
         return new ShardedStore(
                 group,
                 part,

@@ -1,5 +1,6 @@
 package io.jccl.train;
 
+import io.jccl.Communicator;
 import io.jccl.device.Device;
 import io.jccl.error.JcclException;
 import io.jccl.offload.Budgets;
@@ -34,9 +35,15 @@ public final class RankMemory implements AutoCloseable {
     private final Owned owned = new Owned();
     private final Tiers tiers;
 
-    /** Memory without limits. */
-    RankMemory(Device device, @Nullable Path folder, int rank) {
-        this(new Budgets(Map.of()), folder, rank, (b, drive) -> TierMemory.of(device, b, drive));
+    /** Memory without limits, with a folder of a name for what goes to the drive. */
+    RankMemory(Communicator world, RunSettings settings, String name) {
+        this(
+                new Budgets(Map.of()),
+                settings.techniques().offload().drive() && settings.nvme() != null
+                        ? settings.nvme().resolve("state" + name)
+                        : null,
+                world.rank(),
+                (b, drive) -> TierMemory.of(world.device(), b, drive));
     }
 
     /**
