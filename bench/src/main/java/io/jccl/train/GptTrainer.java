@@ -96,10 +96,7 @@ public final class GptTrainer implements AutoCloseable {
      * @throws JcclException if a rank failed
      */
     public GptTrainer(
-            Communicator world,
-            Corpus corpus,
-            RunSettings settings,
-            @Nullable RankMemory memory) {
+            Communicator world, Corpus corpus, RunSettings settings, @Nullable RankMemory memory) {
         this.world = world;
         this.memory = memory;
         this.owned = new Owned(memory == null ? null : memory.tiers().device());

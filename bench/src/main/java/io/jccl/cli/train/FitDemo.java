@@ -181,8 +181,7 @@ public final class FitDemo implements Callable<Integer> {
     @Option(
             names = "--lr",
             paramLabel = "<x>",
-            description =
-                    "Learning rate of Adam (default: 0.003; 0.0003 from --hidden 1024 on).")
+            description = "Learning rate of Adam (default: 0.003; 0.0003 from --hidden 1024 on).")
     private @Nullable Double learningRate;
 
     @Option(
@@ -302,7 +301,9 @@ public final class FitDemo implements Callable<Integer> {
                 devices,
                 width,
                 or(context, cuda() ? GPU_CONTEXT : CONTEXT),
-                or(batch, cuda() ? GPU_SAMPLES * ranks * microBatches : small ? QUICK_BATCH : BATCH),
+                or(
+                        batch,
+                        cuda() ? GPU_SAMPLES * ranks * microBatches : small ? QUICK_BATCH : BATCH),
                 microBatches,
                 or(steps, quick ? QUICK_STEPS : STEPS),
                 maxBlocks,

@@ -16,8 +16,7 @@ import java.util.List;
  */
 public record TechniqueSet(String name, String title, boolean accumulation, Techniques others) {
     /** Plain data parallelism: an allReduce of gradients. */
-    public static final TechniqueSet PLAIN =
-            of("plain", "plain data parallelism", false, "zero=0");
+    public static final TechniqueSet PLAIN = of("plain", "plain data parallelism", false, "zero=0");
 
     /** All techniques. */
     public static final TechniqueSet ALL =
@@ -42,7 +41,10 @@ public record TechniqueSet(String name, String title, boolean accumulation, Tech
                     without("no-zero-2", "ZeRO 2 and 3", "zero=1 bf16 recompute offload=nvme"),
                     without("no-zero-1", "ZeRO 1 to 3", "zero=0 bf16 recompute offload=nvme"),
                     without("no-cpu-offload", "CPU offload", "zero=3 bf16 recompute offload=state"),
-                    without("no-nvme-offload", "NVMe offload", "zero=3 bf16 recompute offload=host"));
+                    without(
+                            "no-nvme-offload",
+                            "NVMe offload",
+                            "zero=3 bf16 recompute offload=host"));
 
     private static TechniqueSet without(String name, String what, String others) {
         return of(name, "all but " + what, true, others);
