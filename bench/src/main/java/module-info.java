@@ -10,7 +10,7 @@ module io.jccl.bench {
     requires java.management;
     requires jdk.jfr;
     requires jtokkit; // train --tokenizer
-    requires static jdk.incubator.vector; // fit-demo; the launcher adds it
+    requires static jdk.incubator.vector; // the launcher adds it
     requires static java.xml; // tests read what was written
     requires static jdk.management; // tests read how much a thread allocates
     requires static org.jspecify;

@@ -76,7 +76,7 @@ final class Batches {
         stream = device.defaultStream();
         long rows = (long) sequences * context;
         long count = 2L * microBatches * rows;
-        all = owned.add(device.allocate(DataType.INT32, count));
+        all = owned.allocate(device, DataType.INT32, count);
         written =
                 device.kind() == Device.Kind.HOST
                         ? all

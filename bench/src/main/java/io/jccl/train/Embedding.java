@@ -23,7 +23,7 @@ final class Embedding {
         for (int r = 0; r < of.length; r++) {
             of[r] = r % part.shape().context();
         }
-        positions = owned.add(device.allocate(DataType.INT32, of.length));
+        positions = owned.allocate(device, DataType.INT32, of.length);
         positions.copyFrom(MemorySegment.ofArray(of));
     }
 

@@ -46,7 +46,11 @@ public final class GptTrainer implements AutoCloseable {
     private final Communicator world;
     private final RunSettings settings;
     private final Techniques techniques;
-    private final Owned owned = new Owned();
+    private final Owned owned;
+
+    /** Of all that the model takes; null for memory without limits. */
+    private final @Nullable RankMemory memory;
+
     private final Stream stream;
     private final Mesh mesh;
     private final Part part;
@@ -76,7 +80,26 @@ public final class GptTrainer implements AutoCloseable {
      * @throws JcclException if a rank failed or memory is insufficient
      */
     public GptTrainer(Communicator world, Corpus corpus, RunSettings settings) {
+        this(world, corpus, settings, null);
+    }
+
+    /**
+     * Allocates memory within limits. All ranks call it.
+     *
+     * @param world this rank's communicator, whose device is that of the memory
+     * @param corpus the text, the same on all ranks
+     * @param settings the same on all ranks, already checked; parameters are the ZeRO optimizer's
+     * @param memory of parameters, gradients, optimizer state, activations and what is computed
+     *     from them, which the caller closes; null for memory without limits
+     * @throws io.jccl.offload.OffloadMemoryException if a tier has no room; everything is freed
+     *     then
+     * @throws JcclException if a rank failed
+     */
+    public GptTrainer(
+            Communicator world, Corpus corpus, RunSettings settings, @Nullable RankMemory memory) {
         this.world = world;
+        this.memory = memory;
+        this.owned = new Owned(memory == null ? null : memory.tiers().device());
         this.settings = settings;
         this.techniques = settings.techniques();
         Device device = world.device();
@@ -227,15 +250,8 @@ public final class GptTrainer implements AutoCloseable {
                     factor,
                     operations);
         }
-        boolean drive = techniques.offload() == Techniques.Offload.NVME;
-        RankTiers tiers =
-                owned.add(
-                        new RankTiers(
-                                world.device(),
-                                drive && settings.nvme() != null
-                                        ? settings.nvme().resolve("state" + name)
-                                        : null,
-                                world.rank()));
+        RankMemory tiers =
+                memory != null ? memory : owned.add(new RankMemory(world, settings, name));
         return new ShardedStore(
                 group,
                 part,
@@ -246,7 +262,7 @@ public final class GptTrainer implements AutoCloseable {
                 techniques.scaled()
                         ? new LossScale(settings.recipe().lossScale(), GROWTH, BACKOFF, INTERVAL)
                         : LossScale.fixed(1),
-                tiers.tiers,
+                tiers.tiers(),
                 factor,
                 operations);
     }

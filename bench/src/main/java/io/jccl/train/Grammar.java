@@ -11,9 +11,9 @@ import java.util.SplittableRandom;
  * object   = subject
  * </pre>
  */
-public final class Grammar {
+final class Grammar {
     /** All characters; a character's index is its token. */
-    public static final String ALPHABET = " .abcdefghijklmnopqrstuvwxyz";
+    static final String ALPHABET = " .abcdefghijklmnopqrstuvwxyz";
 
     private static final String[] ADJECTIVES = {"red", "old", "quick", "small", "quiet", "warm"};
     private static final String[] NOUNS = {
@@ -36,7 +36,7 @@ public final class Grammar {
      * @param length number of characters
      * @return tokens, indices into {@link #ALPHABET}
      */
-    public static byte[] tokens(long seed, int length) {
+    static byte[] tokens(long seed, int length) {
         Grammar g = new Grammar(seed);
         while (g.text.length() < length) {
             g.sentence();

@@ -4,15 +4,27 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.error.JcclException;
+import io.jccl.offload.BufferPool;
 import java.util.ArrayList;
 import java.util.List;
+import org.jspecify.annotations.Nullable;
 
 /** Resources that are closed together, in reverse order. */
 public final class Owned implements AutoCloseable {
     private final List<AutoCloseable> resources = new ArrayList<>();
 
+    /** Where device memory is from; null for the device itself. */
+    private final @Nullable BufferPool pool;
+
     /** Creates an empty owner. */
-    public Owned() {}
+    public Owned() {
+        this(null);
+    }
+
+    /** Creates an empty owner whose device memory is from a pool, if there is one. */
+    Owned(@Nullable BufferPool pool) {
+        this.pool = pool;
+    }
 
     /**
      * Adds a resource.
@@ -26,19 +38,14 @@ public final class Owned implements AutoCloseable {
         return resource;
     }
 
-    /**
-     * Closes a resource before the others.
-     *
-     * @param resource a resource that was added
-     */
-    public void release(AutoCloseable resource) {
-        resources.remove(resource);
-        close(resource);
-    }
-
     /** Allocates float32 zeros. */
     Buffer floats(Device device, long count) {
-        return add(device.allocate(DataType.FLOAT32, count)).zero();
+        return allocate(device, DataType.FLOAT32, count);
+    }
+
+    /** Allocates zeros. */
+    Buffer allocate(Device device, DataType type, long count) {
+        return add(pool == null ? device.allocate(type, count) : pool.allocate(type, count)).zero();
     }
 
     /** Closes all resources, even if closing one of them fails. */

@@ -34,7 +34,7 @@ final class ShardedStore implements ParameterStore {
     private final Operations operations;
     private final Stream stream;
     private final float factor;
-    private final Owned owned = new Owned();
+    private final Owned owned;
     private final Buffer values;
     private final Buffer gradients;
     private final Buffer[][] weights;
@@ -68,6 +68,7 @@ final class ShardedStore implements ParameterStore {
             Tiers tiers,
             double factor,
             Operations operations) {
+        this.owned = new Owned(tiers.device());
         this.layers = layers;
         this.scale = scale;
         this.operations = operations;

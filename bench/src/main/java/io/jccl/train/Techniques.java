@@ -51,7 +51,19 @@ public record Techniques(
         /** In pinned host memory. */
         HOST,
         /** Optimizer state in a file, the rest in pinned host memory. */
-        NVME;
+        NVME,
+        /** Optimizer state in a file, the rest on the device. */
+        STATE;
+
+        /** Whether parameters and gradients are in host memory. */
+        public boolean host() {
+            return this == HOST || this == NVME;
+        }
+
+        /** Whether optimizer state is in a file. */
+        public boolean drive() {
+            return this == NVME || this == STATE;
+        }
 
         /**
          * Returns the value with the given name.
@@ -67,7 +79,7 @@ public record Techniques(
                 }
             }
             throw new IllegalArgumentException(
-                    "offload is '" + label + "', expected none, host or nvme");
+                    "offload is '" + label + "', expected none, host or nvme, or state");
         }
 
         /**
@@ -282,7 +294,7 @@ public record Techniques(
                 "technique '"
                         + word
                         + "' is unknown, expected some of dp=N tp=N pp=N ep=N zero=0..3"
-                        + " offload=none|host|nvme accumulate=N schedule=gpipe|1f1b bf16 fp16 recompute"
+                        + " offload=none|host|nvme|state accumulate=N schedule=gpipe|1f1b bf16 fp16 recompute"
                         + " sequence-parallel no-overlap compress=bf16|fp16|topk:D|powersgd:R");
     }
 
@@ -334,10 +346,10 @@ public record Techniques(
 
     /** Options of the ZeRO optimizer. */
     ZeroOptions zeroOptions() {
-        Tier near = offload == Offload.NONE ? Tier.DEVICE : Tier.PINNED;
+        Tier near = offload.host() ? Tier.PINNED : Tier.DEVICE;
         return ZeroOptions.stage(Math.max(0, zero))
                 .withTypes(precision, precision)
-                .withTiers(near, near, offload == Offload.NVME ? Tier.NVME : near)
+                .withTiers(near, near, offload.drive() ? Tier.NVME : near)
                 .withAccumulation(accumulate);
     }
 

@@ -164,6 +164,7 @@ class TechniquesTest {
                 "dp=2 zero=1 accumulate=2",
                 "dp=4 zero=3",
                 "dp=2 zero=3 offload=nvme bf16 recompute",
+                "dp=2 zero=2 offload=state",
                 "tp=2 zero=1 fp16",
                 "pp=2 accumulate=4 zero=2 fp16",
                 "tp=4 recompute",

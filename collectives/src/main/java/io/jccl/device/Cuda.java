@@ -58,6 +58,16 @@ public final class Cuda {
     }
 
     /**
+     * Memory of a CUDA device that no process has taken, as {@code cudaMemGetInfo} says.
+     *
+     * @param device a CUDA device
+     * @return bytes
+     */
+    public static long freeMemory(Device device) {
+        return CUDA.freeMemory(device);
+    }
+
+    /**
      * Properties of a CUDA device.
      *
      * @param model such as {@code NVIDIA H200}

@@ -95,6 +95,14 @@ public interface DeviceProvider {
         Cuda.DeviceInfo info(Device device);
 
         /**
+         * See {@link Cuda#freeMemory}.
+         *
+         * @param device a CUDA device
+         * @return bytes
+         */
+        long freeMemory(Device device);
+
+        /**
          * See {@link Cuda#allocateAsync}.
          *
          * @param stream of a CUDA device

@@ -65,6 +65,11 @@ public final class Devices implements DeviceProvider {
         }
 
         @Override
+        public long freeMemory(Device device) {
+            return CudaDevice.of(device).freeMemory();
+        }
+
+        @Override
         public Buffer allocateAsync(Stream stream, DataType type, long count) {
             return CudaBuffer.allocateAsync(stream(stream), type, count);
         }

@@ -47,9 +47,23 @@ public final class TierMemory implements AutoCloseable {
      * @return memory that the caller closes, after what uses it
      */
     public static TierMemory of(Device device, Budgets budgets, @Nullable TierStore nvme) {
+        return of(device, budgets, nvme, SLAB);
+    }
+
+    /**
+     * Memory with limits, in slabs of another size.
+     *
+     * @param device of tier {@link Tier#DEVICE}
+     * @param budgets limits of all tiers
+     * @param nvme tier {@link Tier#NVME}, which the caller closes, after this; null for none
+     * @param slabBytes bytes of a slab; where the budget has less, a slab is as large as the budget
+     * @return memory that the caller closes, after what uses it
+     */
+    public static TierMemory of(
+            Device device, Budgets budgets, @Nullable TierStore nvme, long slabBytes) {
         int alignment = nvme == null ? LINE : PAGE;
-        BufferPool near = BufferPool.device(device, budgets, new PoolOptions(SLAB, LINE));
-        BufferPool far = BufferPool.pinned(device, budgets, new PoolOptions(SLAB, alignment));
+        BufferPool near = BufferPool.device(device, budgets, new PoolOptions(slabBytes, LINE));
+        BufferPool far = BufferPool.pinned(device, budgets, new PoolOptions(slabBytes, alignment));
         TransferEngine engine = TransferEngine.create(device, TransferOptions.DEFAULT, budgets);
         return new TierMemory(new Tiers(engine, near, far, nvme));
     }

@@ -2,25 +2,30 @@ package io.jccl.cli.train;
 
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.jccl.bench.report.Page;
+import io.jccl.cli.doctor.Hardware;
+import io.jccl.cli.doctor.Machine;
 import io.jccl.cli.report.Reports;
 import io.jccl.cli.shell.Amounts;
+import io.jccl.cli.shell.Engine;
 import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Output;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.Scratch;
 import io.jccl.cli.shell.Version;
+import io.jccl.device.Cuda;
+import io.jccl.device.Device;
 import io.jccl.train.fit.Experiment;
-import io.jccl.train.fit.Network;
 import io.jccl.train.fit.Settings;
 import io.jccl.train.fit.TechniqueSet;
 import java.io.IOException;
 import java.io.PrintWriter;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.concurrent.Callable;
-import java.util.stream.Collectors;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
@@ -39,22 +44,35 @@ import picocli.CommandLine.Spec;
         versionProvider = Version.class,
         footer = {
             "",
-            "Runs on the CPU: a rank is a thread, its device a capped arena of host memory.",
+            "On the CPU a rank's device is a capped part of host memory; with --device cuda it is a"
+                    + " GPU.",
             "Exit status: 0; 1 if training failed; 2 for a mistake in the arguments, or budgets too"
                     + " small for one block.",
         })
 public final class FitDemo implements Callable<Integer> {
     /** Defaults with {@code --quick}. */
-    private static final long QUICK_DEVICE = 512L << 10;
+    private static final long QUICK_DEVICE = 640L << 10;
 
     private static final int QUICK_HIDDEN = 32;
-    private static final int QUICK_BATCH = 192;
+    private static final int QUICK_BATCH = 16;
     private static final int QUICK_STEPS = 2;
 
     private static final long DEVICE = 4L << 20;
     private static final int HIDDEN = 64;
-    private static final int BATCH = 256;
+    private static final int BATCH = 32;
+    private static final int CONTEXT = 8;
     private static final int STEPS = 3;
+    private static final int RANKS = 2;
+    private static final double RATE = 0.003;
+
+    // Of a model that keeps a GPU busy; samples are those of a rank's micro-batch.
+    private static final int GPU_HIDDEN = 1024;
+    private static final int GPU_SAMPLES = 8;
+    private static final int GPU_CONTEXT = 256;
+    private static final double GPU_RATE = 0.0003;
+
+    /** Of what is free; the rest is for the libraries, the drive's other files and the JVM. */
+    private static final double USABLE = 0.9;
 
     /** 330 GB for 8 GPUs of 16 GiB is 2.4 times as much, for two ranks 4.8. */
     private static final double HOST_PER_DEVICES = 2.5;
@@ -63,31 +81,47 @@ public final class FitDemo implements Callable<Integer> {
     private static final double NVME_PER_HOST = 5;
 
     @Option(
+            names = "--device",
+            defaultValue = "host",
+            paramLabel = "<host|cuda>",
+            description =
+                    "What the models compute on; with cuda each rank has a GPU (default:"
+                            + " ${DEFAULT-VALUE}).")
+    private TrainOptions.Where where = TrainOptions.Where.host;
+
+    @Option(
             names = {"-g", "--ranks"},
-            defaultValue = "2",
             paramLabel = "<n>",
-            description = "Ranks, as threads of this process (default: ${DEFAULT-VALUE}).")
-    private int ranks;
+            description =
+                    "Ranks, as threads of this process (default: 2; with --device cuda the number"
+                            + " of GPUs).")
+    private @Nullable Integer givenRanks;
 
     @Option(
             names = "--device-memory",
             paramLabel = "<bytes>",
             converter = Amounts.Bytes.class,
-            description = "Memory of each rank's device (default: 4M; 512K with --quick).")
+            description =
+                    "Memory of each rank's device (default: 4M; 640K with --quick; with --device"
+                            + " cuda nine tenths of what is free on each).")
     private @Nullable Long deviceMemory;
 
     @Option(
             names = "--host-memory",
             paramLabel = "<bytes>",
             converter = Amounts.Bytes.class,
-            description = "Pinned memory of all ranks (default: 2.5 times all devices).")
+            description =
+                    "Pinned memory of all ranks (default: 2.5 times all devices, but at most nine"
+                            + " tenths of what is free).")
     private @Nullable Long hostMemory;
 
     @Option(
             names = "--nvme-memory",
             paramLabel = "<bytes>",
             converter = Amounts.Bytes.class,
-            description = "Storage on the drive, for all ranks (default: 5 times the host memory).")
+            description =
+                    "Storage on the drive, for all ranks (default: 5 times the host memory, but at"
+                            + " most nine tenths of what is free).")
     private @Nullable Long nvmeMemory;
 
     @Option(
@@ -103,13 +137,21 @@ public final class FitDemo implements Callable<Integer> {
             paramLabel = "<n>",
             description =
                     "Width of the model, a multiple of 32; it grows in blocks (default: 64;"
-                            + " 32 with --quick).")
+                            + " 32 with --quick; 1024 with --device cuda).")
     private @Nullable Integer hidden;
+
+    @Option(
+            names = "--context",
+            paramLabel = "<n>",
+            description = "Tokens of a sample (default: 8; 256 with --device cuda).")
+    private @Nullable Integer context;
 
     @Option(
             names = "--batch",
             paramLabel = "<n>",
-            description = "Samples per step, of all ranks (default: 256; 192 with --quick).")
+            description =
+                    "Samples per step, of all ranks (default: 32; 16 with --quick; with --device"
+                            + " cuda 8 for each rank and micro-batch).")
     private @Nullable Integer batch;
 
     @Option(
@@ -138,10 +180,9 @@ public final class FitDemo implements Callable<Integer> {
 
     @Option(
             names = "--lr",
-            defaultValue = "0.003",
             paramLabel = "<x>",
-            description = "Learning rate of Adam (default: ${DEFAULT-VALUE}).")
-    private double learningRate;
+            description = "Learning rate of Adam (default: 0.003; 0.0003 from --hidden 1024 on).")
+    private @Nullable Double learningRate;
 
     @Option(
             names = "--seed",
@@ -184,31 +225,37 @@ public final class FitDemo implements Callable<Integer> {
         if (spec == null) {
             throw new IllegalStateException("not run by picocli");
         }
-        List<TechniqueSet> sets = sets(spec);
-        check(spec);
-        json.checkWritable(spec.commandLine());
         PrintWriter out = spec.commandLine().getOut();
         Progress progress = Progress.to(spec.commandLine().getErr());
-        try (Scratch scratch = Scratch.in(nvme, "jccl-fit-")) {
-            Settings settings = settings(scratch.folder());
-            Experiment experiment =
-                    new Experiment(
-                            settings,
-                            (what, done, all) ->
-                                    progress.at("fit-demo, " + what, done, all, "sets"));
-            List<Experiment.Row> rows = experiment.run(sets);
-            progress.erase();
-            FitReport report = new FitReport(settings, rows);
-            report.print(json.text(out));
-            out.flush();
-            ObjectNode document = report.json();
-            Reports.sign(document, spec.commandLine());
-            json.write(out, document::toPrettyString);
-            Page page = Reports.page(document);
-            if (svg != null) {
-                Output.write(Map.of(svg, page.svg()));
+        try {
+            List<TechniqueSet> sets = sets();
+            Engine engine = cuda() ? Engine.NCCL : Engine.HOST;
+            int ranks = ranks();
+            range("--ranks", ranks, 1, 64);
+            List<? extends Device> devices = engine.devices(ranks);
+            check(settings(devices, Path.of(System.getProperty("java.io.tmpdir"))));
+            json.checkWritable(spec.commandLine());
+            try (Scratch scratch = Scratch.in(nvme, "jccl-fit-")) {
+                Settings settings = settings(devices, scratch.folder());
+                Experiment experiment =
+                        new Experiment(
+                                settings,
+                                (what, done, all) ->
+                                        progress.at("fit-demo, " + what, done, all, "sets"));
+                List<Experiment.Row> rows = experiment.run(sets);
+                progress.erase();
+                FitReport report = new FitReport(settings, engine, rows);
+                report.print(json.text(out));
+                out.flush();
+                ObjectNode document = report.json();
+                Reports.sign(document, spec.commandLine());
+                json.write(out, document::toPrettyString);
+                Page page = Reports.page(document);
+                if (svg != null) {
+                    Output.write(Map.of(svg, page.svg()));
+                }
+                html.write(page::html);
             }
-            html.write(page::html);
         } catch (IllegalArgumentException e) {
             throw new ParameterException(spec.commandLine(), String.valueOf(e.getMessage()), e);
         } finally {
@@ -217,100 +264,136 @@ public final class FitDemo implements Callable<Integer> {
         return 0;
     }
 
-    private Settings settings(Path folder) {
-        long device = or(deviceMemory, quick ? QUICK_DEVICE : DEVICE);
-        long host = or(hostMemory, (long) (HOST_PER_DEVICES * ranks * device));
+    private boolean cuda() {
+        return where == TrainOptions.Where.cuda;
+    }
+
+    private int ranks() {
+        if (!cuda()) {
+            return or(givenRanks, RANKS);
+        }
+        int gpus = Cuda.deviceCount();
+        if (gpus == 0) {
+            throw new IllegalArgumentException(TrainOptions.NO_GPU);
+        }
+        return or(givenRanks, gpus);
+    }
+
+    /**
+     * The settings.
+     *
+     * @param folder on the drive; where another is meant, what is free there decides the default
+     */
+    private Settings settings(List<? extends Device> devices, Path folder) throws IOException {
+        int ranks = devices.size();
+        boolean small = quick && !cuda();
+        long device = deviceMemory != null ? deviceMemory : freeOn(devices);
+        long host =
+                hostMemory != null
+                        ? hostMemory
+                        : Math.min((long) (HOST_PER_DEVICES * ranks * device), freeOnHost());
+        long drive =
+                nvmeMemory != null
+                        ? nvmeMemory
+                        : Math.min((long) (NVME_PER_HOST * host), freeIn(folder));
+        int width = or(hidden, cuda() ? GPU_HIDDEN : small ? QUICK_HIDDEN : HIDDEN);
         return new Settings(
-                ranks,
-                or(hidden, quick ? QUICK_HIDDEN : HIDDEN),
-                or(batch, quick ? QUICK_BATCH : BATCH),
+                devices,
+                width,
+                or(context, cuda() ? GPU_CONTEXT : CONTEXT),
+                or(
+                        batch,
+                        cuda() ? GPU_SAMPLES * ranks * microBatches : small ? QUICK_BATCH : BATCH),
                 microBatches,
                 or(steps, quick ? QUICK_STEPS : STEPS),
                 maxBlocks,
-                learningRate,
+                or(learningRate, width < GPU_HIDDEN ? RATE : GPU_RATE),
                 seed,
                 device,
                 host,
-                or(nvmeMemory, (long) (NVME_PER_HOST * host)),
+                drive,
                 folder);
+    }
+
+    /** The same for all ranks: that of the GPU with the least. */
+    private long freeOn(List<? extends Device> devices) {
+        return !cuda()
+                ? quick ? QUICK_DEVICE : DEVICE
+                : (long) (USABLE * devices.stream().mapToLong(Cuda::freeMemory).min().orElse(0));
+    }
+
+    private static long freeOnHost() {
+        Long available = Hardware.of(Machine.local(), false).availableMemoryBytes();
+        return available == null ? Long.MAX_VALUE : (long) (USABLE * available);
+    }
+
+    private static long freeIn(Path folder) throws IOException {
+        return (long) (USABLE * Files.getFileStore(folder).getUsableSpace());
     }
 
     private static <T> T or(@Nullable T given, T otherwise) {
         return given == null ? otherwise : given;
     }
 
-    private List<TechniqueSet> sets(CommandSpec spec) {
+    private List<TechniqueSet> sets() {
         if (only.isEmpty()) {
             return TechniqueSet.SETS;
         }
         for (String name : only) {
-            if (TechniqueSet.SETS.stream().noneMatch(s -> s.name().equals(name))) {
-                throw mistake(
-                        spec,
-                        "--only is '"
-                                + name
-                                + "', expected some of "
-                                + TechniqueSet.SETS.stream()
-                                        .map(TechniqueSet::name)
-                                        .collect(Collectors.joining(", ")));
-            }
+            require(
+                    TechniqueSet.SETS.stream().anyMatch(s -> s.name().equals(name)),
+                    "--only is '" + name + "', expected some of " + String.join(", ", new Names()));
         }
         return TechniqueSet.SETS.stream().filter(s -> only.contains(s.name())).toList();
     }
 
-    private void check(CommandSpec spec) throws IOException {
-        range(spec, "--ranks", ranks, 1, 64);
-        range(spec, "--accumulate", microBatches, 1, 4096);
-        range(spec, "--max-blocks", maxBlocks, 1, 100_000);
-        Settings s = settings(Path.of(""));
-        range(spec, "--hidden", s.hidden(), Network.MULTIPLE, 4096);
-        range(spec, "--steps", s.steps(), 2, 1000);
-        range(spec, "--batch", s.batch(), 1, 1 << 20);
-        if (s.hidden() % Network.MULTIPLE != 0) {
-            throw mistake(
-                    spec,
-                    "--hidden is " + s.hidden() + ", expected a multiple of " + Network.MULTIPLE);
-        }
-        if (s.batch() % (ranks * microBatches) != 0) {
-            throw mistake(
-                    spec,
-                    "--batch is "
-                            + s.batch()
-                            + ", expected a multiple of "
-                            + ranks * microBatches
-                            + ", ranks times micro-batches");
-        }
-        if (!(learningRate > 0 && learningRate < Float.MAX_VALUE)) {
-            throw mistake(spec, "--lr is " + learningRate + ", expected a number above 0");
-        }
-        // Each is a single slab of a pool.
+    private void check(Settings s) throws IOException {
+        range("--accumulate", microBatches, 1, 4096);
+        range("--max-blocks", maxBlocks, 1, 100_000);
+        range("--hidden", s.hidden(), Settings.HEAD, 4096);
+        range("--context", s.context(), 1, 1 << 14);
+        range("--steps", s.steps(), 2, 1000);
+        range("--batch", s.batch(), 1, 1 << 20);
+        require(
+                s.hidden() % Settings.HEAD == 0,
+                "--hidden is " + s.hidden() + ", expected a multiple of " + Settings.HEAD);
+        int parts = s.ranks() * microBatches;
+        require(
+                s.batch() % parts == 0,
+                "--batch is "
+                        + s.batch()
+                        + ", expected a multiple of "
+                        + parts
+                        + ", ranks times micro-batches");
+        require(
+                s.learningRate() > 0 && s.learningRate() < Float.MAX_VALUE,
+                "--lr is " + s.learningRate() + ", expected a number above 0");
         long most = 1L << 40;
-        memory(spec, "--device-memory", s.deviceBytes(), most);
-        memory(spec, "--host-memory", s.hostBytes(), most);
-        memory(spec, "--nvme-memory", s.nvmeBytes(), Long.MAX_VALUE);
+        memory("--device-memory", s.deviceBytes(), s.ranks(), most);
+        memory("--host-memory", s.hostBytes(), s.ranks(), most);
+        memory("--nvme-memory", s.nvmeBytes(), s.ranks(), Long.MAX_VALUE);
         if (svg != null) {
             Output.checkWritable("--svg", svg);
         }
-        html.checkWritable(spec.commandLine());
-        if (svg != null && svg.equals(html.file())) {
-            throw mistake(spec, "--svg and --html are both '" + svg + "'; give two files");
-        }
+        html.checkWritable(Objects.requireNonNull(spec).commandLine());
+        require(
+                svg == null || !svg.equals(html.file()),
+                "--svg and --html are both '" + svg + "'; give two files");
     }
 
-    private void memory(CommandSpec spec, String option, long bytes, long most) {
-        if (bytes < ranks || bytes > most) {
-            throw mistake(
-                    spec, option + " is " + bytes + " bytes, expected " + ranks + " to " + most);
-        }
+    private static void memory(String option, long bytes, int ranks, long most) {
+        require(
+                bytes >= ranks && bytes <= most,
+                option + " is " + bytes + " bytes, expected " + ranks + " to " + most);
     }
 
-    private static void range(CommandSpec spec, String name, long value, long least, long most) {
-        if (value < least || value > most) {
-            throw mistake(spec, name + " is " + value + ", expected " + least + " to " + most);
-        }
+    private static void range(String name, long value, long least, long most) {
+        TrainOptions.range(name, value, least, most);
     }
 
-    private static ParameterException mistake(CommandSpec spec, String message) {
-        return new ParameterException(spec.commandLine(), message);
+    private static void require(boolean holds, String message) {
+        if (!holds) {
+            throw new IllegalArgumentException(message);
+        }
     }
 }

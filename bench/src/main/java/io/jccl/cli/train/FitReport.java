@@ -4,8 +4,11 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.jccl.cli.shell.Amounts;
+import io.jccl.cli.shell.Engine;
 import io.jccl.cli.shell.Version;
+import io.jccl.device.Cuda;
 import io.jccl.internal.Cpus;
+import io.jccl.train.Techniques;
 import io.jccl.train.fit.Attempt;
 import io.jccl.train.fit.Experiment;
 import io.jccl.train.fit.Settings;
@@ -19,10 +22,12 @@ final class FitReport {
     private static final String LINE = "%-32s %10s %8s %10s %10s %10s %10s  %s";
 
     private final Settings settings;
+    private final Engine engine;
     private final List<Experiment.Row> rows;
 
-    FitReport(Settings settings, List<Experiment.Row> rows) {
+    FitReport(Settings settings, Engine engine, List<Experiment.Row> rows) {
         this.settings = settings;
+        this.engine = engine;
         this.rows = rows;
     }
 
@@ -31,15 +36,21 @@ final class FitReport {
         return String.format(
                 Locale.ROOT,
                 "%d ranks with %s of device memory each, %s of host memory and %s of NVMe in all;"
-                        + " width %d, %d samples a step; CPU, %d processors, JDK %s",
+                        + " width %d, %d samples of %d tokens a step; %s, %d processors, JDK %s",
                 settings.ranks(),
                 Amounts.text(settings.deviceBytes()),
                 Amounts.text(settings.hostBytes()),
                 Amounts.text(settings.nvmeBytes()),
                 settings.hidden(),
                 settings.batch(),
+                settings.context(),
+                device(),
                 Cpus.processors(),
                 Runtime.version());
+    }
+
+    private String device() {
+        return engine == Engine.NCCL ? Cuda.info(settings.devices().getFirst()).model() : "CPU";
     }
 
     void print(PrintWriter out) {
@@ -81,7 +92,12 @@ final class FitReport {
         Attempt.Refused r = row.next();
         return r == null
                 ? "--max-blocks"
-                : r.tier() + ": " + r.asked() + " bytes asked for, " + r.free() + " free";
+                : r.tier()
+                        + ": "
+                        + (r.asked() == 0 ? "a library's" : r.asked())
+                        + " bytes asked for, "
+                        + r.free()
+                        + " free";
     }
 
     private String times(Experiment.Row row) {
@@ -104,11 +120,13 @@ final class FitReport {
         top.put("schema", 1);
         top.put("version", Version.TEXT);
         top.put("setting", subtitle());
-        top.put("engine", "host");
+        top.put("engine", engine.text());
+        top.put("device", device());
         top.put("processors", Cpus.processors());
         top.put("java", Runtime.version().toString());
         top.put("ranks", settings.ranks());
         top.put("hidden", settings.hidden());
+        top.put("context", settings.context());
         top.put("batch", settings.batch());
         top.put("micro_batches", settings.microBatches());
         top.put("steps", settings.steps());
@@ -119,14 +137,15 @@ final class FitReport {
         for (Experiment.Row row : rows) {
             ObjectNode n = sets.addObject();
             TechniqueSet set = row.set();
+            Techniques t = set.others();
             n.put("name", set.name());
             n.put("title", set.title());
-            n.put("zero_stage", set.stage());
-            n.put("mixed_precision", set.mixedPrecision());
+            n.put("zero_stage", t.zero());
+            n.put("mixed_precision", t.narrow());
             n.put("accumulation", set.accumulation());
-            n.put("recomputation", set.recomputation());
-            n.put("cpu_offload", set.cpuOffload());
-            n.put("nvme_offload", set.nvmeOffload());
+            n.put("recomputation", t.recompute());
+            n.put("cpu_offload", t.offload().host());
+            n.put("nvme_offload", t.offload().drive());
             n.put("largest_parameters", row.largest().parameters());
             double x = timesPlain(row);
             if (Double.isNaN(x)) {
@@ -145,17 +164,17 @@ final class FitReport {
                 stopped.put("free_bytes", r.free());
             }
             ArrayNode runs = n.putArray("runs");
-            for (Attempt.Trained t : row.runs()) {
+            for (Attempt.Trained a : row.runs()) {
                 ObjectNode run = runs.addObject();
-                run.put("blocks", t.blocks());
-                run.put("parameters", t.parameters());
-                run.put("samples_per_second", t.samplesPerSecond());
-                run.put("first_loss", t.losses().getFirst());
-                run.put("last_loss", t.losses().getLast());
-                run.put("steps", t.losses().size());
-                run.put("device_peak_bytes", t.deviceBytes());
-                run.put("host_peak_bytes", t.hostBytes());
-                run.put("nvme_peak_bytes", t.nvmeBytes());
+                run.put("blocks", a.blocks());
+                run.put("parameters", a.parameters());
+                run.put("samples_per_second", a.samplesPerSecond());
+                run.put("first_loss", a.losses().getFirst());
+                run.put("last_loss", a.losses().getLast());
+                run.put("steps", a.losses().size());
+                run.put("device_peak_bytes", a.deviceBytes());
+                run.put("host_peak_bytes", a.hostBytes());
+                run.put("nvme_peak_bytes", a.nvmeBytes());
             }
         }
         return root;

@@ -18,6 +18,9 @@ final class TrainOptions {
     /** The largest head that the kernels of attention take. */
     private static final int LARGEST_HEAD = 128;
 
+    static final String NO_GPU =
+            "--device is cuda, but this process sees no GPU; use --device host, or see jccl doctor";
+
     /** Where the model computes, as on the command line. */
     enum Where {
         host,
@@ -110,10 +113,10 @@ final class TrainOptions {
     @Option(
             names = "--offload",
             defaultValue = "none",
-            paramLabel = "<none|host|nvme>",
+            paramLabel = "<none|host|nvme|state>",
             description =
                     "Where parameters, gradients and optimizer state are stored; nvme only"
-                            + " holds the last (default: ${DEFAULT-VALUE}).")
+                            + " holds the last, and state leaves the others on the device (default: ${DEFAULT-VALUE}).")
     String offload = "none";
 
     @Option(
@@ -314,10 +317,7 @@ final class TrainOptions {
                         + (option == null ? "" : option.text())
                         + ", but with --device cuda NCCL carries the data; leave out --engine, or"
                         + " use --device host");
-        require(
-                Cuda.deviceCount() > 0,
-                "--device is cuda, but this process sees no GPU; use --device host, or see jccl"
-                        + " doctor");
+        require(Cuda.deviceCount() > 0, NO_GPU);
         return Engine.NCCL;
     }
 

@@ -3,13 +3,25 @@ package io.jccl.train.fit;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.ReduceOp;
+import io.jccl.bindings.CublasException;
+import io.jccl.bindings.CudaException;
+import io.jccl.bindings.generated.cublas.cublas_h;
+import io.jccl.bindings.generated.cudart.cudart_h;
 import io.jccl.device.Buffer;
+import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
+import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.internal.Statistics;
 import io.jccl.offload.OffloadMemoryException;
 import io.jccl.offload.Tier;
+import io.jccl.train.Corpus;
+import io.jccl.train.GptTrainer;
+import io.jccl.train.Owned;
+import io.jccl.train.RankMemory;
+import io.jccl.train.RunSettings;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
@@ -20,7 +32,7 @@ import org.jspecify.annotations.Nullable;
 
 /** The attempt to train one model: it trained within the budgets, or an allocation failed. */
 public sealed interface Attempt {
-    /** Models of fewer blocks run more steps. */
+    /** On the CPU models of fewer blocks run more steps. */
     int STEADY = 16;
 
     /** The model's blocks. */
@@ -31,7 +43,7 @@ public sealed interface Attempt {
      *
      * @param blocks of the model
      * @param parameters of the model
-     * @param losses before each step, nats per character
+     * @param losses before each step, nats per token
      * @param samplesPerSecond from the median step, without the first
      * @param deviceBytes peak of the fullest device
      * @param hostBytes peak of all ranks
@@ -58,7 +70,7 @@ public sealed interface Attempt {
      * @param blocks of the model
      * @param parameters of the model
      * @param tier the full tier
-     * @param asked bytes of the failed allocation
+     * @param asked bytes of the failed allocation; 0 if a library made it, which does not say
      * @param free free bytes on that rank
      */
     record Refused(int blocks, long parameters, Tier tier, long asked, long free)
@@ -70,42 +82,56 @@ public sealed interface Attempt {
      * @param s budgets and sizes
      * @param set the techniques
      * @param blocks of the model
-     * @param least number of steps; small models run more, so that their speed is meaningful
+     * @param least number of steps; on the CPU small models run more, so that their speed is
+     *     meaningful
      * @return the outcome
      * @throws JcclException if training failed for another reason
      */
     static Attempt run(Settings s, TechniqueSet set, int blocks, int least) {
-        int steps = least == 1 ? 1 : least * Math.max(1, STEADY / blocks);
+        int steps = least == 1 || s.onGpu() ? least : least * Math.max(1, STEADY / blocks);
+        Corpus corpus = Corpus.grammar(s.seed());
+        RunSettings run = s.run(set, blocks, corpus.vocabulary().size(), steps);
+        long parameters = run.shape().parameters();
         AtomicReference<@Nullable Refused> refused = new AtomicReference<>();
         AtomicReferenceArray<long[]> peaks = new AtomicReferenceArray<>(s.ranks());
         double[] losses = new double[steps];
         double[] seconds = new double[steps];
-        long parameters = Network.parameters(s.hidden(), blocks);
+        Path folder = run.techniques().offload().drive() ? s.folder() : null;
         CommunicatorOptions patience =
                 CommunicatorOptions.DEFAULT.withTimeout(Duration.ofMinutes(5));
         Communicator.runLocal(
-                s.ranks(),
+                s.devices(),
                 patience,
                 comm -> {
-                    try (RankMemory memory = new RankMemory(s, set.nvmeOffload(), comm.rank())) {
-                        RankTrainer trainer = null;
+                    try (RankMemory memory =
+                                    new RankMemory(comm.device(), s.limits(), folder, comm.rank());
+                            Owned owned = new Owned()) {
+                        GptTrainer trainer = null;
                         try {
-                            trainer = new RankTrainer(comm, s, set, blocks, memory.tiers);
+                            trainer = owned.add(new GptTrainer(comm, corpus, run, memory));
+                            trainer.initialize();
                         } catch (OffloadMemoryException e) {
-                            refused.compareAndSet(null, memory.refused(blocks, parameters, e));
-                        }
-                        try (RankTrainer t = trainer) {
-                            if (!all(comm, t != null) || t == null) {
-                                return;
+                            trainer = null;
+                            refused.compareAndSet(
+                                    null, refused(blocks, parameters, memory, comm.device(), e));
+                        } catch (CudaException | CublasException e) {
+                            if (!isFull(e)) {
+                                throw e;
                             }
-                            t.initialize();
-                            for (int i = 0; i < steps; i++) {
-                                long began = System.nanoTime();
-                                double loss = t.step();
-                                if (comm.rank() == 0) {
-                                    losses[i] = loss;
-                                    seconds[i] = (System.nanoTime() - began) / 1e9;
-                                }
+                            trainer = null;
+                            long free = Cuda.freeMemory(comm.device());
+                            refused.compareAndSet(
+                                    null, new Refused(blocks, parameters, Tier.DEVICE, 0, free));
+                        }
+                        if (!all(comm, trainer != null) || trainer == null) {
+                            return;
+                        }
+                        for (int i = 0; i < steps; i++) {
+                            long began = System.nanoTime();
+                            double loss = trainer.step();
+                            if (comm.rank() == 0) {
+                                losses[i] = loss;
+                                seconds[i] = (System.nanoTime() - began) / 1e9;
                             }
                         }
                         peaks.set(
@@ -135,6 +161,32 @@ public sealed interface Attempt {
                 device,
                 sum[Tier.PINNED.ordinal()],
                 sum[Tier.NVME.ordinal()]);
+    }
+
+    /** The exception does not tell what is free, since a slab occupies the whole budget. */
+    private static Refused refused(
+            int blocks,
+            long parameters,
+            RankMemory memory,
+            Device device,
+            OffloadMemoryException e) {
+        boolean system = e.getCause() != null;
+        Tier tier = e.tier();
+        long free =
+                !system
+                        ? memory.left(tier)
+                        : tier == Tier.DEVICE && device.kind() == Device.Kind.CUDA
+                                ? Cuda.freeMemory(device)
+                                : e.free();
+        return new Refused(blocks, parameters, tier, e.asked() - memory.slack(tier), free);
+    }
+
+    /** Whether a library found no device memory: NCCL and cuBLAS take theirs beside the model's. */
+    private static boolean isFull(JcclException e) {
+        return e instanceof CudaException cuda
+                ? cuda.error() == cudart_h.cudaErrorMemoryAllocation()
+                : e instanceof CublasException cublas
+                        && cublas.status() == cublas_h.CUBLAS_STATUS_ALLOC_FAILED();
     }
 
     /** Whether it holds on all ranks. */

@@ -68,8 +68,11 @@ public final class Experiment {
         return rows;
     }
 
-    /** So that compilation is not charged to the first set. */
+    /** So that compilation is not charged to the first set; it counts for little beside a GPU. */
     private void warmUp(List<TechniqueSet> sets) {
+        if (settings.onGpu()) {
+            return;
+        }
         watcher.at("warming up", 0, all);
         for (TechniqueSet set : sets.subList(0, Math.min(2, sets.size()))) {
             Attempt.run(settings, set, 1, 2 * settings.steps());

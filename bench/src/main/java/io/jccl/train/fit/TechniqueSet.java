@@ -1,8 +1,6 @@
 package io.jccl.train.fit;
 
-import io.jccl.device.DataType;
-import io.jccl.offload.Tier;
-import io.jccl.offload.zero.ZeroOptions;
+import io.jccl.train.Techniques;
 import java.util.List;
 
 /**
@@ -10,107 +8,55 @@ import java.util.List;
  *
  * @param name its name for {@code --only}
  * @param title its name in reports
- * @param stage of ZeRO (arXiv 1910.02054); a stage includes those before it
- * @param mixedPrecision bfloat16 parameters, gradients and activations, float32 master parameters
- *     (arXiv 1710.03740); else all float32
  * @param accumulation whether the batch is split into micro-batches whose gradients are accumulated
- * @param recomputation whether only the input of each block is kept for the backward pass (arXiv
- *     1604.06174)
- * @param cpuOffload whether parameters, gradients, optimizer state and the kept inputs are stored
- *     in pinned host memory (arXiv 2101.06840)
- * @param nvmeOffload whether optimizer state is stored on a drive (arXiv 2104.07857)
+ * @param others stage of ZeRO (arXiv 1910.02054), which includes those before it; bfloat16 with
+ *     float32 master parameters (arXiv 1710.03740); recomputation (arXiv 1604.06174); parameters,
+ *     gradients and optimizer state in host memory (arXiv 2101.06840), or the latter on a drive
+ *     (arXiv 2104.07857)
  */
-public record TechniqueSet(
-        String name,
-        String title,
-        int stage,
-        boolean mixedPrecision,
-        boolean accumulation,
-        boolean recomputation,
-        boolean cpuOffload,
-        boolean nvmeOffload) {
+public record TechniqueSet(String name, String title, boolean accumulation, Techniques others) {
     /** Plain data parallelism: an allReduce of gradients. */
-    public static final TechniqueSet PLAIN =
-            new TechniqueSet(
-                    "plain", "plain data parallelism", 0, false, false, false, false, false);
+    public static final TechniqueSet PLAIN = of("plain", "plain data parallelism", false, "zero=0");
 
     /** All techniques. */
     public static final TechniqueSet ALL =
-            new TechniqueSet("all", "all techniques", 3, true, true, true, true, true);
+            of("all", "all techniques", true, "zero=3 bf16 recompute offload=nvme");
 
     /** Plain, all techniques, and all but one of them. */
     public static final List<TechniqueSet> SETS =
             List.of(
                     PLAIN,
                     ALL,
-                    new TechniqueSet(
+                    of(
                             "no-accumulation",
                             "all but gradient accumulation",
-                            3,
-                            true,
                             false,
-                            true,
-                            true,
-                            true),
-                    new TechniqueSet(
+                            ALL.others.toString()),
+                    without(
                             "no-mixed-precision",
-                            "all but mixed precision",
-                            3,
-                            false,
-                            true,
-                            true,
-                            true,
-                            true),
-                    new TechniqueSet(
-                            "no-recomputation",
-                            "all but recomputation",
-                            3,
-                            true,
-                            true,
-                            false,
-                            true,
-                            true),
-                    withStage(2, "no-zero-3", "all but ZeRO 3"),
-                    withStage(1, "no-zero-2", "all but ZeRO 2 and 3"),
-                    withStage(0, "no-zero-1", "all but ZeRO 1 to 3"),
-                    new TechniqueSet(
-                            "no-cpu-offload",
-                            "all but CPU offload",
-                            3,
-                            true,
-                            true,
-                            true,
-                            false,
-                            true),
-                    new TechniqueSet(
+                            "mixed precision",
+                            "zero=3 recompute offload=nvme"),
+                    without("no-recomputation", "recomputation", "zero=3 bf16 offload=nvme"),
+                    without("no-zero-3", "ZeRO 3", "zero=2 bf16 recompute offload=nvme"),
+                    without("no-zero-2", "ZeRO 2 and 3", "zero=1 bf16 recompute offload=nvme"),
+                    without("no-zero-1", "ZeRO 1 to 3", "zero=0 bf16 recompute offload=nvme"),
+                    without("no-cpu-offload", "CPU offload", "zero=3 bf16 recompute offload=state"),
+                    without(
                             "no-nvme-offload",
-                            "all but NVMe offload",
-                            3,
-                            true,
-                            true,
-                            true,
-                            true,
-                            false));
+                            "NVMe offload",
+                            "zero=3 bf16 recompute offload=host"));
 
-    private static TechniqueSet withStage(int stage, String name, String title) {
-        return new TechniqueSet(name, title, stage, true, true, true, true, true);
+    private static TechniqueSet without(String name, String what, String others) {
+        return of(name, "all but " + what, true, others);
     }
 
-    /** Element type of parameters, gradients and kept activations. */
-    DataType type() {
-        return mixedPrecision ? DataType.BFLOAT16 : DataType.FLOAT32;
+    private static TechniqueSet of(String name, String title, boolean accumulation, String others) {
+        return new TechniqueSet(name, title, accumulation, Techniques.parse(others));
     }
 
-    /** Whether the kept inputs of blocks are stored on the host. */
-    boolean checkpointsOnHost() {
-        return recomputation && cpuOffload;
-    }
-
-    ZeroOptions options(int microBatches) {
-        Tier near = cpuOffload ? Tier.PINNED : Tier.DEVICE;
-        return ZeroOptions.stage(stage)
-                .withTypes(type(), type())
-                .withTiers(near, near, nvmeOffload ? Tier.NVME : near)
-                .withAccumulation(microBatches);
+    /** The techniques of a trainer with ranks that see different samples. */
+    Techniques on(int ranks, int microBatches) {
+        int accumulate = accumulation ? microBatches : 1;
+        return Techniques.parse(others + " dp=" + ranks + " accumulate=" + accumulate);
     }
 }

@@ -56,7 +56,7 @@ class FitDemoTest {
         Path html = folder.resolve("fit.html");
         Result r =
                 run(
-                        "--quick --device-memory 480K --json --nvme "
+                        "--quick --device-memory 620K --json --nvme "
                                 + drive
                                 + " --svg "
                                 + svg
@@ -90,7 +90,7 @@ class FitDemoTest {
                     set::toString);
             // One block more.
             assertEquals(
-                    8L * 32 * 32,
+                    12L * 32 * 32,
                     stopped.get("parameters").asLong() - set.get("largest_parameters").asLong(),
                     set::toString);
         }

@@ -265,6 +265,11 @@ public final class CudaDevice implements Device {
         }
     }
 
+    /** See {@link io.jccl.device.Cuda#freeMemory}. */
+    public long freeMemory() {
+        return freeAndTotal()[0];
+    }
+
     long totalMemory() {
         return freeAndTotal()[1];
     }
