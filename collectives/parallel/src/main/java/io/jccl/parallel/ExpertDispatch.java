@@ -83,23 +83,17 @@ public final class ExpertDispatch implements AutoCloseable {
     private final TokenExchange exchange;
     private final TokenRows rows;
     private final TokenMover mover;
-
     private final Buffer counts;
 
-    /**
-     * This rank's slice, created once: a slice per step would be created again when layers
-     * alternate.
-     */
+    /** This rank's slice, created once. */
     private final Buffer ownCounts;
 
     private final long maxRows;
-
     private final Buffer inputs;
     private final Buffer outputs;
     private final @Nullable Buffer outputGradients;
     private final @Nullable Buffer inputGradients;
     private final List<Buffer> owned = new ArrayList<>();
-
     private Phase phase = Phase.NOTHING;
     private boolean closed;
 
@@ -121,9 +115,8 @@ public final class ExpertDispatch implements AutoCloseable {
         try {
             counts = own(comm.device().allocate(DataType.INT32, (long) ranks * record));
             ownCounts = counts.slice((long) comm.rank() * record, record);
-            plan =
-                    new DispatchPlan(
-                            ranks, r.experts(), options.fixedBlocks() ? blockRows() : 0, counts);
+            long fixed = options.fixedBlocks() ? blockRows() : 0;
+            plan = new DispatchPlan(ranks, r.experts(), fixed, counts);
             inputs = ownRows(maxRows);
             outputs = ownRows(maxRows);
             outputGradients = options.backward() ? ownRows(maxRows) : null;
@@ -147,9 +140,8 @@ public final class ExpertDispatch implements AutoCloseable {
     }
 
     private Buffer ownRows(long count) {
-        return own(
-                comm.device()
-                        .allocate(options.type(), Math.multiplyExact(count, options.features())));
+        long elements = Math.multiplyExact(count, options.features());
+        return own(comm.device().allocate(options.type(), elements));
     }
 
     private Buffer own(Buffer buffer) {
@@ -206,23 +198,30 @@ public final class ExpertDispatch implements AutoCloseable {
      *     {@link ExpertOptions#maxRows}; another step may follow
      */
     public void route(Buffer logits, int tokens) {
+        routeAt(logits, tokens, ExpertRouter.NO_PLACE);
+    }
+
+    /**
+     * Like {@link #route(Buffer, int)}, for tokens whose places are known: see {@link
+     * ExpertRouter#route(Buffer, int, long)}.
+     *
+     * @param logits as above
+     * @param tokens as above
+     * @param place of this rank's first token among all, 0 or more
+     */
+    public void route(Buffer logits, int tokens, long place) {
+        routeAt(logits, tokens, RouterNoise.checkedPlace(place));
+    }
+
+    private void routeAt(Buffer logits, int tokens, long place) {
         checkOpen();
         phase = Phase.NOTHING;
-        int bad = router.tryRoute(logits, tokens);
+        int bad = router.tryRoute(logits, tokens, place);
         plan.tell(comm.rank(), router, bad);
         comm.allGather(ownCounts, counts, stream);
         stream.synchronize();
-        statistics.begin();
-        for (int r = 0; r < comm.size(); r++) {
-            for (int e = 0; e < plan.experts; e++) {
-                statistics.addExpert(e, plan.count(r, e), plan.firstChoices(r, e));
-            }
-            if (plan.bad(r) >= 0) {
-                throw new IllegalArgumentException(
-                        "on rank " + r + " " + router.badLogit(plan.bad(r)));
-            }
-            statistics.addRank(plan.tokens(r), plan.droppedTokens(r), plan.unsampled(r));
-        }
+        plan.checkLogits(router);
+        statistics.fill(plan);
         if (!options.fixedBlocks()) {
             plan.checkRows(statistics, maxRows);
         }
@@ -362,12 +361,12 @@ public final class ExpertDispatch implements AutoCloseable {
     }
 
     private static Buffer gradients(@Nullable Buffer buffer) {
-        if (buffer == null) {
-            throw new IllegalStateException(
-                    "this ExpertDispatch was made without a backward pass; set"
-                            + " ExpertOptions.withBackward(true)");
+        if (buffer != null) {
+            return buffer;
         }
-        return buffer;
+        throw new IllegalStateException(
+                "this ExpertDispatch was made without a backward pass; set"
+                        + " ExpertOptions.withBackward(true)");
     }
 
     /**
