@@ -41,7 +41,9 @@ public final class ExpertStatistics {
                 firstChoices[e] += plan.firstChoices(r, e);
                 assignments += count;
                 usedCapacityFactor =
-                        count == 0 ? usedCapacityFactor : Math.max(usedCapacityFactor, count / even);
+                        count == 0
+                                ? usedCapacityFactor
+                                : Math.max(usedCapacityFactor, count / even);
             }
             tokens += plan.tokens(r);
             droppedTokens += plan.droppedTokens(r);

@@ -12,9 +12,9 @@ import java.lang.foreign.ValueLayout;
  * the experts that happened to be best at the beginning.
  *
  * <ul>
- *   <li><b>Jitter</b> multiplies each input by a number of the uniform distribution over {@code [1 -
- *       jitter, 1 + jitter]} (Switch: Fedus et al., <a href="https://arxiv.org/abs/2101.03961">arXiv
- *       2101.03961</a>, appendix C, with 0.01).
+ *   <li><b>Jitter</b> multiplies each input by a number of the uniform distribution over {@code [1
+ *       - jitter, 1 + jitter]} (Switch: Fedus et al., <a
+ *       href="https://arxiv.org/abs/2101.03961">arXiv 2101.03961</a>, appendix C, with 0.01).
  *   <li><b>Dropout</b> sets each input to 0 with the given probability, and divides the others by
  *       what is left of 1 (there, input dropout).
  *   <li><b>Deviation</b> is that of a normal distribution added to each logit (V-MoE: Riquelme et

@@ -11,8 +11,8 @@ import java.util.OptionalLong;
  *     allocated for it
  * @param choice whether tokens or experts choose
  * @param capacityFactor capacity of the experts relative to a balanced load; see {@link #capacity}.
- *     With 0 the capacity of a step is the smallest that drops no token, with a negative factor that
- *     or, if it is less, the one of the factor's amount, as in Tutel (Hwang et al., <a
+ *     With 0 the capacity of a step is the smallest that drops no token, with a negative factor
+ *     that or, if it is less, the one of the factor's amount, as in Tutel (Hwang et al., <a
  *     href="https://arxiv.org/abs/2206.03382">arXiv 2206.03382</a>); more than 0 with {@link
  *     ExpertChoice}. Ignored with {@link Overflow#NONE}
  * @param overflow treatment of tokens whose expert is full; {@link Overflow#DROP} with {@link
@@ -44,8 +44,8 @@ public record RouterOptions(
      * @param chance the seed if the second of two experts is sampled, as in GShard, with
      *     probability {@code min(1, 2 w)} for its weight w; otherwise empty. The random number is a
      *     function of the seed and of the token's place, which is passed to {@link
-     *     ExpertDispatch#route(io.jccl.device.Buffer, int, long)}, or without a place of the token's
-     *     two gates; so it is the same when it is drawn again, or on another rank
+     *     ExpertDispatch#route(io.jccl.device.Buffer, int, long)}, or without a place of the
+     *     token's two gates; so it is the same when it is drawn again, or on another rank
      */
     public record TokenChoice(int count, boolean normalised, OptionalLong chance)
             implements Choice {

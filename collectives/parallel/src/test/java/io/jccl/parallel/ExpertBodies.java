@@ -368,9 +368,7 @@ final class ExpertBodies {
                 assertEquals((double) droppedTokens / tokens, s.droppedTokenShare(), 1e-12);
                 double wanted = router.choice() instanceof TokenChoice ? tokens * choices : 0;
                 assertEquals(
-                        wanted == 0 ? 0 : (wanted - assignments) / wanted,
-                        s.droppedShare(),
-                        1e-12);
+                        wanted == 0 ? 0 : (wanted - assignments) / wanted, s.droppedShare(), 1e-12);
                 double mean = (double) assignments / taken.length;
                 assertEquals(
                         Arrays.stream(taken).max().orElseThrow() / mean, s.maxOverMean(), 1e-9);

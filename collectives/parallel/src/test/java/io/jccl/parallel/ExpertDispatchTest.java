@@ -521,7 +521,9 @@ class ExpertDispatchTest {
                 // Another part of the tokens, with other roundings.
                 part.route(near.slice((long) from * experts, 100L * experts), 100, place + from);
                 for (int t = 0; t < 100; t++) {
-                    for (int k = 0; k < part.table().tokenStart[t + 1] - part.table().tokenStart[t]; k++) {
+                    for (int k = 0;
+                            k < part.table().tokenStart[t + 1] - part.table().tokenStart[t];
+                            k++) {
                         int i = part.table().byToken[part.table().tokenStart[t] + k];
                         int j = all.byToken[all.tokenStart[from + t] + k];
                         assertEquals(router.expert(j), part.expert(i));
