@@ -40,6 +40,11 @@ final class Batches {
     private final Buffer[] inputs;
     private final Buffer[] targets;
 
+    /** The batch that is there, and whether it is trained on. */
+    private long number;
+
+    private boolean training;
+
     /**
      * Creates the batches of a rank.
      *
@@ -108,6 +113,8 @@ final class Batches {
      */
     void prompt(int[] tokens, int count) {
         awaitCopy();
+        number = 0;
+        training = false;
         for (int s = 0; s < sequences; s++) {
             for (int i = 0; i < count; i++) {
                 characters.setAtIndex(ValueLayout.JAVA_INT, (long) s * context + i, tokens[i]);
@@ -118,11 +125,13 @@ final class Batches {
 
     private void write(long number, boolean held) {
         awaitCopy();
+        this.number = number;
+        training = !held;
         long to = 0;
         for (int m = 0; m < inputs.length; m++) {
             for (int shift = 0; shift < 2; shift++) {
                 for (int s = 0; s < sequences; s++) {
-                    long example = number * batch + first + (long) m * sequences + s;
+                    long example = example(m) + s;
                     int from =
                             held
                                     ? held(example)
@@ -155,6 +164,29 @@ final class Batches {
         long last = (long) evaluation.batches() * batch - 1;
         long room = corpus.length() - trained - (context + 1L);
         return trained + (int) (last == 0 ? 0 : example * room / last);
+    }
+
+    /** The number of a micro-batch's first sequence among those of all ranks and batches. */
+    private long example(int micro) {
+        return number * batch + first + (long) micro * sequences;
+    }
+
+    /**
+     * The place of a micro-batch's first token among those of all ranks and batches, whatever the
+     * number of ranks.
+     */
+    long place(int micro) {
+        return example(micro) * context;
+    }
+
+    /** Whether what is there is trained on. */
+    boolean training() {
+        return training;
+    }
+
+    /** The seed of the run. */
+    long seed() {
+        return seed;
     }
 
     /** The characters of a micro-batch. */

@@ -71,6 +71,7 @@ final class Checkpoints {
         description.put("experts", shape.experts());
         description.put("router", shape.experts() == 0 ? "none" : shape.routing().label());
         description.put("shared_expert", shape.sharedExpert());
+        description.put("mixture", shape.mixture().text());
         description.put("text", Long.toHexString(corpus.tokens().checksum()));
         description.put("batch", s.batch());
         description.put("seed", s.seed());

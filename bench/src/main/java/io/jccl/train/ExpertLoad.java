@@ -15,6 +15,7 @@ import java.util.List;
  * @param fullest tokens of a step's fullest expert, 1 for the mean of all
  * @param variation coefficient of variation of the tokens of experts
  * @param entropy of the tokens' distribution over experts, 1 if it is even
+ * @param capacity the capacity factor that has just enough room for what experts took, in each rank
  */
 public record ExpertLoad(
         int block,
@@ -23,7 +24,8 @@ public record ExpertLoad(
         double droppedTokens,
         double fullest,
         double variation,
-        double entropy) {
+        double entropy,
+        double capacity) {
     /** Copies the list. */
     public ExpertLoad {
         shares = List.copyOf(shares);
@@ -37,6 +39,7 @@ public record ExpertLoad(
         private double fullest;
         private double variation;
         private double entropy;
+        private double capacity;
         private int steps;
 
         Meter(int experts) {
@@ -53,6 +56,7 @@ public record ExpertLoad(
             fullest += s.maxOverMean();
             variation += s.coefficientOfVariation();
             entropy += s.entropy();
+            capacity += s.usedCapacityFactor();
             steps++;
         }
 
@@ -69,7 +73,8 @@ public record ExpertLoad(
                     tokens / by,
                     fullest / by,
                     variation / by,
-                    entropy / by);
+                    entropy / by,
+                    capacity / by);
         }
     }
 }

@@ -5,14 +5,18 @@ import io.jccl.ReduceOp;
 import io.jccl.device.Buffer;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
+import io.jccl.internal.SplitMix;
 import io.jccl.parallel.ExpertDispatch;
 import io.jccl.parallel.ExpertOptions;
+import io.jccl.parallel.ExpertRouter;
 import io.jccl.parallel.ExpertStatistics;
+import io.jccl.parallel.RouterNoise;
 import io.jccl.parallel.RouterOptions;
 import io.jccl.parallel.RouterOptions.Overflow;
 import io.jccl.train.GptShape.Weight;
 import java.util.ArrayList;
 import java.util.List;
+import org.jspecify.annotations.Nullable;
 
 /**
  * A block's experts: each token is sent to the experts that its router chooses, on any rank.
@@ -42,6 +46,10 @@ final class Experts implements FeedForward {
 
         final Communicator tensor;
         final Stream stream;
+        private final Batches batches;
+
+        /** Place of the first token of the micro-batch in each slot. */
+        private final long[] places;
 
         /** Whether tensor ranks share the rows of the residual path; experts take all of them. */
         final boolean shared;
@@ -58,8 +66,23 @@ final class Experts implements FeedForward {
         /** This rank's rows of {@link #routed}. */
         final Buffer routedShare;
 
-        Room(Workspace work, Part part, Communicator experts, Communicator tensor, Owned owned) {
+        /** The router's inputs if noise changes them; else empty. */
+        final Buffer noisy;
+
+        /** Places of tokens for dropout in experts; else empty. */
+        final Buffer placeRows;
+
+        Room(
+                Workspace work,
+                Part part,
+                Communicator experts,
+                Communicator tensor,
+                Batches batches,
+                int slots,
+                Owned owned) {
             GptShape shape = part.shape();
+            this.batches = batches;
+            places = new long[slots];
             Device device = experts.device();
             int rows = work.rows;
             this.tensor = tensor;
@@ -72,7 +95,11 @@ final class Experts implements FeedForward {
             routed = shared ? owned.floats(device, all) : work.normedGradient;
             long share = (long) work.shareRows * work.hidden;
             routedShare = routed.slice(shared ? tensor.rank() * share : 0, share);
-            router = shape.routing().options(shape.experts(), rows, shape.capacityFactor());
+            router = options(shape, rows, 0);
+            MixtureSettings m = shape.mixture();
+            boolean changes = m.jitter() > 0 || m.routerDropout() > 0;
+            noisy = owned.floats(device, changes ? (long) rows * work.hidden : 0);
+            placeRows = owned.floats(device, m.expertDropout() > 0 ? 2L * rows : 0);
             long from = (long) part.experts() * router.capacity(rows);
             this.rows = experts.size() * (fixed() ? from : Math.min(from, router.maxAssignments()));
             long wide = this.rows * GptShape.WIDTH * work.attended;
@@ -83,7 +110,26 @@ final class Experts implements FeedForward {
 
         /** Whether an expert's rows are at the same place in every step. */
         final boolean fixed() {
-            return router.overflow() != Overflow.NONE;
+            return router.overflow() != Overflow.NONE && !router.adaptive();
+        }
+
+        private static RouterOptions options(GptShape shape, int rows, long seed) {
+            return shape.routing().options(shape.experts(), rows, shape.capacityFactor(), seed);
+        }
+
+        /** Begins the forward pass of a micro-batch in a slot. */
+        void begin(int slot, int micro) {
+            places[slot] = batches.place(micro);
+        }
+
+        /** The place of a slot's first token among all tokens. */
+        long place(int slot) {
+            return places[slot];
+        }
+
+        /** Whether there is noise. */
+        boolean training() {
+            return batches.training();
         }
     }
 
@@ -93,19 +139,27 @@ final class Experts implements FeedForward {
         final Buffer tokens;
         final Buffer logits;
         final Buffer raised;
-        final Product router;
+        final NoisyRouter router;
+        final @Nullable ExpertDropout dropout;
 
         /** Of the experts that have rows. */
         final List<Product> up = new ArrayList<>();
 
         final List<Product> down = new ArrayList<>();
 
-        Slot(ExpertDispatch dispatch, Buffer tokens, Buffer logits, Buffer raised, Product router) {
+        Slot(
+                ExpertDispatch dispatch,
+                Buffer tokens,
+                Buffer logits,
+                Buffer raised,
+                NoisyRouter router,
+                @Nullable ExpertDropout dropout) {
             this.dispatch = dispatch;
             this.tokens = tokens;
             this.logits = logits;
             this.raised = raised;
             this.router = router;
+            this.dropout = dropout;
         }
     }
 
@@ -156,33 +210,40 @@ final class Experts implements FeedForward {
         this.weights = part.expertLayers().get(block).weights();
         int layer = part.layer(block);
         Device device = comm.device();
+        int count = part.shape().experts();
+        MixtureSettings m = part.shape().mixture();
+        long seed =
+                SplitMix.mix(room.batches.seed() + SplitMix.GAMMA * (part.firstBlock() + block));
+        RouterNoise noise = new RouterNoise(seed, m.jitter(), m.routerDropout(), m.noise());
+        ExpertOptions options =
+                ExpertOptions.of(Room.options(part.shape(), work.rows, seed), work.hidden)
+                        .withFixedBlocks(room.fixed());
         slots = new Slot[tokens.length];
         for (int s = 0; s < slots.length; s++) {
             if (s > 0 && tokens[s] == tokens[0]) {
                 slots[s] = slots[0];
                 continue;
             }
-            ExpertDispatch dispatch =
-                    owned.add(
-                            ExpertDispatch.create(
-                                    comm,
-                                    ExpertOptions.of(room.router, work.hidden)
-                                            .withFixedBlocks(room.fixed())));
-            Buffer logits = owned.floats(device, (long) work.rows * part.shape().experts());
+            ExpertDispatch dispatch = owned.add(ExpertDispatch.create(comm, options));
+            Buffer logits = owned.floats(device, (long) work.rows * count);
             Buffer raised = owned.floats(device, room.squared.count());
-            slots[s] =
-                    new Slot(
-                            dispatch,
-                            tokens[s],
+            Buffer inputs = room.shared ? room.tokens : tokens[s];
+            Product product =
+                    products.of(
+                            store.get(part, layer, "router"),
+                            null,
+                            noise.scales() ? room.noisy : inputs,
                             logits,
-                            raised,
-                            products.of(
-                                    store.get(part, layer, "router"),
-                                    null,
-                                    room.shared ? room.tokens : tokens[s],
-                                    logits,
-                                    room.logitsGradient,
-                                    room.routed));
+                            room.logitsGradient,
+                            room.routed);
+            NoisyRouter router = new NoisyRouter(room, noise, product, logits, count);
+            double rate = m.expertDropout();
+            Buffer places = room.placeRows;
+            ExpertDropout dropout =
+                    rate > 0
+                            ? new ExpertDropout(comm, options, places, rate, seed, part, owned)
+                            : null;
+            slots[s] = new Slot(dispatch, tokens[s], logits, raised, router, dropout);
             if (room.fixed()) {
                 for (int e = 0; e < part.experts(); e++) {
                     add(slots[s], e, dispatch.blockRows());
@@ -241,19 +302,34 @@ final class Experts implements FeedForward {
     public void forward(int slot) {
         Slot s = slots[slot];
         Buffer tokens = all(s.tokens, room.tokens);
-        s.router.forward();
-        s.dispatch.route(s.logits, work.rows);
+        s.router.forward(tokens, slot);
+        s.dispatch.route(s.logits, work.rows, room.place(slot));
+        if (s.dropout != null && room.training()) {
+            s.dropout.route(s.logits, work.rows, room.place(slot));
+        }
         s.dispatch.dispatch(tokens);
         fit(s);
         for (int i = 0; i < s.up.size(); i++) {
             s.up.get(i).forward();
         }
-        work.operations.reluSquared(s.raised, room.squared);
+        activate(s);
         for (int i = 0; i < s.down.size(); i++) {
             s.down.get(i).forward();
         }
         s.dispatch.combine(room.sums);
         addUp();
+    }
+
+    /** The inputs of the experts' second matrices. */
+    private void activate(Slot s) {
+        work.operations.reluSquared(s.raised, room.squared);
+        drop(s, room.squared);
+    }
+
+    private void drop(Slot s, Buffer activations) {
+        if (s.dropout != null && room.training()) {
+            s.dropout.drop(activations, GptShape.WIDTH * work.attended);
+        }
     }
 
     /** All rows of a tensor that may be split by rows. */
@@ -284,10 +360,11 @@ final class Experts implements FeedForward {
     public void backward(int slot) {
         Slot s = slots[slot];
         s.dispatch.combineBackward(all(work.gradient, room.outputGradient));
-        work.operations.reluSquared(s.raised, room.squared);
+        activate(s);
         for (int i = 0; i < s.down.size(); i++) {
             s.down.get(i).backward();
         }
+        drop(s, room.gradient);
         work.operations.reluSquaredBackward(s.raised, room.gradient);
         for (int i = 0; i < s.up.size(); i++) {
             s.up.get(i).backward();
@@ -299,15 +376,19 @@ final class Experts implements FeedForward {
         s.dispatch.routeBackward(room.logitsGradient, balance, 0);
         if (room.tensor.size() > 1) {
             room.tensor.allReduce(room.logitsGradient, ReduceOp.SUM, room.stream);
-            all(s.tokens, room.tokens);
         }
-        s.router.backward();
+        s.router.backward(all(s.tokens, room.tokens), slot);
         work.operations.add(room.routedShare, work.branch, work.normedGradient);
+    }
+
+    /** The router of the first slot, as its last micro-batch left it. */
+    ExpertRouter router() {
+        return slots[0].dispatch.router();
     }
 
     /** The weighted load-balancing loss of the first slot's last micro-batch. */
     double balanceLoss() {
-        return BALANCE * slots[0].dispatch.router().balanceLoss();
+        return BALANCE * router().balanceLoss();
     }
 
     /** Load statistics of the last micro-batch of the first slot. */

@@ -19,6 +19,7 @@ import java.util.List;
  *     experts' (a shared expert as in DeepSeekMoE, arXiv 2401.06066, or Residual-MoE without
  *     coefficients, arXiv 2201.05596)
  * @param architecture what the blocks are made of
+ * @param mixture noise, dropout and residual experts
  */
 public record GptShape(
         int layers,
@@ -30,7 +31,8 @@ public record GptShape(
         Routing routing,
         double capacityFactor,
         boolean sharedExpert,
-        Architecture architecture) {
+        Architecture architecture,
+        MixtureSettings mixture) {
     /** Width of the feed-forward part as a multiple of the hidden size, but for SwiGLU. */
     public static final int WIDTH = 4;
 
@@ -72,7 +74,8 @@ public record GptShape(
                 routing,
                 capacityFactor,
                 sharedExpert,
-                Architecture.of(Architecture.Kind.JCCL, hidden, heads));
+                Architecture.of(Architecture.Kind.JCCL, hidden, heads),
+                MixtureSettings.NONE);
     }
 
     /**
@@ -92,12 +95,44 @@ public record GptShape(
             int context,
             int vocabulary,
             Architecture architecture) {
-        this(layers, hidden, heads, context, vocabulary, 0, Routing.SWITCH, 1, false, architecture);
+        this(
+                layers,
+                hidden,
+                heads,
+                context,
+                vocabulary,
+                0,
+                Routing.SWITCH,
+                1,
+                false,
+                architecture,
+                MixtureSettings.NONE);
+    }
+
+    /**
+     * This model with other settings of its experts.
+     *
+     * @param settings noise, dropout, initial values and residual experts
+     * @return a new model
+     */
+    public GptShape with(MixtureSettings settings) {
+        return new GptShape(
+                layers,
+                hidden,
+                heads,
+                context,
+                vocabulary,
+                experts,
+                routing,
+                capacityFactor,
+                sharedExpert,
+                architecture,
+                settings);
     }
 
     /** Whether blocks have the two matrices. */
     boolean dense() {
-        return experts == 0 || sharedExpert;
+        return experts == 0 || sharedExpert || mixture.residual();
     }
 
     /** Elements of an attention head. */
@@ -244,6 +279,10 @@ public record GptShape(
         }
         if (experts > 0) {
             all.add(new Weight("router", hidden, experts, in, Split.NONE));
+        }
+        if (mixture.residual()) {
+            all.add(new Weight("coefficient", hidden, 2, in, Split.NONE));
+            all.add(Weight.row("coefficient.bias", 2, 0));
         }
         return all;
     }

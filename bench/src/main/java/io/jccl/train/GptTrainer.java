@@ -368,6 +368,11 @@ public final class GptTrainer implements AutoCloseable {
         return loss;
     }
 
+    /** What this rank computes. */
+    Stage stage() {
+        return stage;
+    }
+
     /** Measures and writes between two steps. */
     Evaluator evaluator() {
         return evaluator;

@@ -2,6 +2,7 @@ package io.jccl.train;
 
 import static java.lang.foreign.ValueLayout.JAVA_FLOAT;
 
+import io.jccl.internal.SplitMix;
 import io.jccl.train.GptShape.Weight;
 import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
@@ -27,6 +28,8 @@ record Part(
         int blocks,
         int firstExpert,
         int experts) {
+    private static final String EMBEDDING = "embedding";
+
     /**
      * Weights that are used together.
      *
@@ -65,7 +68,7 @@ record Part(
     List<Layer> layers() {
         List<Layer> layers = new ArrayList<>();
         if (first()) {
-            layers.add(new Layer("embedding", shape.embedding()));
+            layers.add(new Layer(EMBEDDING, shape.embedding()));
         }
         for (int i = 0; i < blocks; i++) {
             layers.add(new Layer("block" + (firstBlock + i), shape.block()));
@@ -104,10 +107,27 @@ record Part(
         String block = dot < 0 ? layer.name() : layer.name().substring(0, dot);
         long stream = Corpus.mix(seed * 31 + block.hashCode() * 1_000_003L + w.name().hashCode());
         long count = count(w);
+        double scale = shape.mixture().initScale();
+        // Not those of embeddings, which have no sums over inputs, nor single rows.
+        boolean scaled = scale > 0 && w.rows() > 1 && !layer.name().equals(EMBEDDING);
+        double deviation = Math.sqrt(scale / w.rows());
         for (long i = 0; i < count; i++) {
-            long bits = Corpus.mix(stream + w.index(i, tensorRank, tensorRanks));
-            double unit = (bits >>> 11) * 0x1p-53;
-            values.setAtIndex(JAVA_FLOAT, i, (float) (w.center() + (2 * unit - 1) * w.bound()));
+            long index = w.index(i, tensorRank, tensorRanks);
+            double unit = (Corpus.mix(stream + index) >>> 11) * 0x1p-53;
+            double value =
+                    scaled
+                            ? deviation * truncatedNormal(stream, index)
+                            : w.center() + (2 * unit - 1) * w.bound();
+            values.setAtIndex(JAVA_FLOAT, i, (float) value);
         }
+    }
+
+    /** Standard normal; what is beyond two deviations is drawn again. */
+    private static double truncatedNormal(long stream, long index) {
+        double value = SplitMix.normal(stream, index);
+        for (long again = 1; Math.abs(value) > 2; again++) {
+            value = SplitMix.normal(SplitMix.mix(stream + again), index);
+        }
+        return value;
     }
 }

@@ -79,8 +79,25 @@ public enum Routing {
         return choice instanceof TokenChoice t ? t.count() : 1;
     }
 
-    /** The settings of a router. */
-    RouterOptions options(int experts, int tokens, double capacityFactor) {
-        return new RouterOptions(experts, tokens, choice, capacityFactor, overflow, priority);
+    /**
+     * Whether the capacity may adapt to each step.
+     *
+     * @return whether tokens choose
+     */
+    public boolean adapts() {
+        return choice instanceof TokenChoice;
+    }
+
+    /**
+     * The settings of a router.
+     *
+     * @param seed of what is drawn, another one for each block
+     */
+    RouterOptions options(int experts, int tokens, double capacityFactor, long seed) {
+        Choice drawn =
+                choice instanceof TokenChoice t && t.chance().isPresent()
+                        ? new TokenChoice(t.count(), t.normalised(), OptionalLong.of(seed))
+                        : choice;
+        return new RouterOptions(experts, tokens, drawn, capacityFactor, overflow, priority);
     }
 }

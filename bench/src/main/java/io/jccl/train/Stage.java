@@ -117,7 +117,11 @@ final class Stage implements PipelineStage {
                         device,
                         owned);
         shareFrom = options.shared() ? part.tensorRank() * work.shareRows : 0;
-        room = experts == null ? null : new Experts.Room(work, part, expertRanks, tensor, owned);
+        room =
+                experts == null
+                        ? null
+                        : new Experts.Room(
+                                work, part, expertRanks, tensor, batches, slotCount, owned);
         long share = (long) work.shareRows * work.hidden;
         x = new Buffer[part.blocks() + 1][slotCount];
         for (Buffer[] slots : x) {
@@ -215,7 +219,21 @@ final class Stage implements PipelineStage {
                             routed,
                             owned);
             balanced.add(own);
-            inner = part.shape().dense() ? new SharedExpert(work, own, inner) : own;
+            if (part.shape().mixture().residual()) {
+                inner =
+                        new ResidualExpert(
+                                work,
+                                own,
+                                inner,
+                                routed,
+                                store.get(part, layer, "coefficient"),
+                                store.get(part, layer, "coefficient.bias"),
+                                tensor,
+                                expertRanks.device(),
+                                owned);
+            } else {
+                inner = part.shape().dense() ? new SharedExpert(work, own, inner) : own;
+            }
         }
         return new Block(
                 work,
@@ -256,6 +274,9 @@ final class Stage implements PipelineStage {
     public void forward(
             int micro, @Nullable Buffer input, @Nullable Buffer output, Stream ignored) {
         int slot = micro % slotCount;
+        if (room != null) {
+            room.begin(slot, micro);
+        }
         if (embedding != null) {
             store.load(0);
             embedding.forward(batches.inputs(micro), shareFrom, x[0][slot]);

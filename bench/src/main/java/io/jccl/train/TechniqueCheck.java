@@ -137,6 +137,22 @@ final class TechniqueCheck {
         require(
                 !shape.sharedExpert() || shape.experts() > 0,
                 "--shared-expert stands beside experts, but the model has none; give --experts");
+        MixtureSettings m = shape.mixture();
+        require(
+                !m.ofExperts() || shape.experts() > 0,
+                m.text() + " is for experts, but the model has none; give --experts");
+        require(
+                !m.residual() || !shape.sharedExpert(),
+                "--residual-expert and --shared-expert are both given; they are one expert beside the"
+                        + " others, with and without learned weights, so leave out one");
+        require(
+                shape.experts() == 0 || shape.capacityFactor() > 0 || shape.routing().adapts(),
+                "--capacity-factor is "
+                        + shape.capacityFactor()
+                        + ", but with --router "
+                        + shape.routing().label()
+                        + " it determines how many tokens an expert takes and cannot adapt; expected"
+                        + " more than 0");
     }
 
     private static void range(String name, int value, int least, int most) {

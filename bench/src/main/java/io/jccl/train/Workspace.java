@@ -79,6 +79,9 @@ final class Workspace {
     /** Output or gradient of the experts while the two matrices beside them compute. */
     final Buffer beside;
 
+    /** The gradient on the residual path while parts of it are in its place. */
+    final Buffer saved;
+
     Workspace(
             GptShape shape,
             int sequences,
@@ -123,6 +126,7 @@ final class Workspace {
         raisedGradient =
                 architecture.gated() ? owned.floats(device, (long) rows * raised) : wideGradient;
         beside = owned.floats(device, shape.experts() > 0 && shape.dense() ? share : 0);
+        saved = owned.floats(device, shape.mixture().residual() ? share : 0);
     }
 
     /** Tensors that a block keeps of one micro-batch for the backward pass. */

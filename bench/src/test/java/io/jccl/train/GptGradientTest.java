@@ -46,6 +46,40 @@ class GptGradientTest {
         Corpus corpus = Corpus.grammar(3);
         int vocabulary = corpus.vocabulary().size();
         GptShape shape = new GptShape(2, 16, 2, 8, vocabulary, experts, routing, 1, shared);
+        gradientsAreDifferences(shape, recompute, corpus, 3);
+    }
+
+    /**
+     * Noise draws the same each time, so the loss is a smooth function with noise too. The seeds of
+     * batches and noise are such that no token's larger gate becomes the smaller.
+     */
+    @ParameterizedTest
+    @CsvSource({
+        "1, false, TOP2, 0.2, 0.2, 0.5, 0, false",
+        "4, true, VMOE, 0.2, 0, 0.5, 0.3, true",
+        "3, false, TOP2, 0, 0, 0, 0, true"
+    })
+    void gradientsWithNoiseAndResidualExperts(
+            long seed,
+            boolean recompute,
+            Routing routing,
+            double jitter,
+            double dropout,
+            double noise,
+            double expertDropout,
+            boolean residual) {
+        Corpus corpus = Corpus.grammar(3);
+        GptShape shape =
+                new GptShape(2, 16, 2, 8, corpus.vocabulary().size(), 2, routing, 0, false)
+                        .with(
+                                new MixtureSettings(
+                                        jitter, dropout, noise, expertDropout, 0, residual));
+        gradientsAreDifferences(shape, recompute, corpus, seed);
+    }
+
+    private static void gradientsAreDifferences(
+            GptShape shape, boolean recompute, Corpus corpus, long seed) {
+        int experts = shape.experts();
         try (Owned owned = new Owned()) {
             Communicator comm = owned.add(Communicator.local(1).getFirst());
             Part part = new Part(shape, 0, 1, 0, shape.layers(), 0, experts);
@@ -59,7 +93,7 @@ class GptGradientTest {
             Batches batches =
                     new Batches(
                             corpus,
-                            3,
+                            seed,
                             SEQUENCES,
                             SEQUENCES,
                             1,

@@ -139,11 +139,15 @@ final class TrainComparison {
         return chosen != Engine.NCCL && s.equals(single);
     }
 
-    /** Runs each router that has enough experts, with the techniques of the flags. */
+    /**
+     * Runs each router that has enough experts, and a capacity that adapts if that is asked for,
+     * with the techniques of the flags.
+     */
     List<TrainReport.Run> routers() throws IOException {
         int experts = model.experts > 0 ? model.experts : COMPARED_EXPERTS;
         List<Routing> routers = new ArrayList<>(List.of(Routing.values()));
-        routers.removeIf(r -> r.choices() > experts);
+        boolean adapts = model.capacityFactor <= 0;
+        routers.removeIf(r -> r.choices() > experts || adapts && !r.adapts());
         List<TrainReport.Run> runs = new ArrayList<>();
         for (Routing r : routers) {
             RunSettings s = settings.of(model.techniques(0), experts, r);

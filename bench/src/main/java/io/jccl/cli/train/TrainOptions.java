@@ -98,9 +98,12 @@ final class TrainOptions {
             defaultValue = "1.25",
             paramLabel = "<x>",
             description =
-                    "Slots of an expert relative to a balanced load, for routers with a capacity"
-                            + " (default: ${DEFAULT-VALUE}).")
+                    "Slots of an expert relative to a balanced load, for routers with a capacity; 0"
+                            + " for as many as a step needs, -x for that and at most x (default:"
+                            + " ${DEFAULT-VALUE}).")
     double capacityFactor;
+
+    @Mixin MixtureOptions mixture = new MixtureOptions();
 
     @Option(
             names = "--zero",
@@ -234,10 +237,11 @@ final class TrainOptions {
                             + a.wide()
                             + " is too much for one step, expected less than 2^31 in all");
         }
-        if (!(capacityFactor > 0 && capacityFactor <= 1e6)) {
-            throw new IllegalArgumentException(
-                    "--capacity-factor is " + capacityFactor + ", expected more than 0");
-        }
+        require(
+                Math.abs(capacityFactor) <= 1e6,
+                "--capacity-factor is "
+                        + capacityFactor
+                        + ", expected a number such as 1.25, 0, or one below 0, up to 1e6 in amount");
         return new GptShape(
                 plain.layers(),
                 plain.hidden(),
@@ -248,7 +252,8 @@ final class TrainOptions {
                 routing,
                 capacityFactor,
                 sharedExpert,
-                a);
+                a,
+                mixture.settings());
     }
 
     /**
@@ -326,6 +331,11 @@ final class TrainOptions {
         if (where == Where.host) {
             return;
         }
+        require(
+                !shape.mixture().ofExperts(),
+                shape.mixture().text()
+                        + " of experts is computed on the CPU alone; use --device host, or leave it"
+                        + " out");
         int size = shape.hidden() / shape.heads();
         require(
                 size <= LARGEST_HEAD,
@@ -340,7 +350,7 @@ final class TrainOptions {
                         + "; give more --heads");
     }
 
-    private static void require(boolean holds, String message) {
+    static void require(boolean holds, String message) {
         if (!holds) {
             throw new IllegalArgumentException(message);
         }

@@ -34,10 +34,7 @@ final class TrainReport {
 
     static final double NARROW_TOLERANCE = 2e-2;
 
-    /**
-     * A rounded gate may route a token to another expert; with GShard's chance, which depends on
-     * every bit of a gate, so does one of another order of sums.
-     */
+    /** A rounded gate may route a token to another expert. */
     static final double NARROW_EXPERT_TOLERANCE = 0.1;
 
     /**
@@ -53,7 +50,7 @@ final class TrainReport {
      */
     static final double LATE_TOLERANCE = 1;
 
-    private static final String ROUTERS = "%-14s %9s %9s %9s %9s %10s%n";
+    private static final String ROUTERS = "%-14s %9s %9s %9s %9s %9s %10s%n";
     private static final String LINE = "%-44s %5s %9s %10s %10s %7s %8s  %s";
 
     /**
@@ -68,10 +65,9 @@ final class TrainReport {
         }
 
         double tolerance() {
-            GptShape g = result.settings().shape();
-            boolean chance = g.experts() > 0 && g.routing() == Routing.GSHARD;
-            if (techniques().narrow() || chance) {
-                return g.experts() > 0 ? NARROW_EXPERT_TOLERANCE : NARROW_TOLERANCE;
+            if (techniques().narrow()) {
+                boolean experts = result.settings().shape().experts() > 0;
+                return experts ? NARROW_EXPERT_TOLERANCE : NARROW_TOLERANCE;
             }
             return switch (techniques().compress()) {
                 case Compression.None none -> TOLERANCE;
@@ -83,9 +79,15 @@ final class TrainReport {
 
         /** What a model's experts are, if it has any; nothing more for Switch's. */
         private static String experts(GptShape g) {
-            String shared = g.sharedExpert() ? " and a shared one" : "";
+            String shared = beside(g);
             String router = g.routing() == Routing.SWITCH ? "" : " by " + g.routing().label();
             return g.experts() == 0 ? "" : ", experts" + router + shared;
+        }
+
+        /** The expert that all tokens pass. */
+        private static String beside(GptShape g) {
+            String residual = g.mixture().residual() ? " and a residual one" : "";
+            return g.sharedExpert() ? " and a shared one" : residual;
         }
 
         double difference() {
@@ -116,11 +118,19 @@ final class TrainReport {
     String subtitle() {
         RunSettings s = runs.getFirst().result().settings();
         return model(s, text, oneRouter())
+                + mixture(s.shape())
                 + String.format(
                         Locale.ROOT,
                         "; CPU, %d processors, JDK %s",
                         Cpus.processors(),
                         Runtime.version());
+    }
+
+    /** Settings of experts that have no word of their own in a line, and the capacity. */
+    private static String mixture(GptShape g) {
+        String more = g.mixture().text();
+        String room = g.experts() == 0 ? "" : "; capacity factor " + g.capacityFactor();
+        return more.isEmpty() ? room : room + "; " + more;
     }
 
     /** The family of a model, but for our own. */
@@ -144,7 +154,8 @@ final class TrainReport {
                 g.experts() == 0
                         ? ""
                         : g.experts()
-                                + (g.sharedExpert() ? " experts and a shared one" : " experts")
+                                + " experts"
+                                + Run.beside(g)
                                 + (router ? " (" + g.routing().label() + "), " : ", "),
                 g.context(),
                 text,
@@ -285,8 +296,9 @@ final class TrainReport {
         out.println("# " + subtitle());
         out.println(
                 "# dropped: tokens that no expert took; fullest: tokens of the fullest expert,"
-                        + " times the mean; entropy: 1 if the load is even");
-        out.printf(ROUTERS, "router", "loss", "dropped", "fullest", "entropy", "step");
+                        + " times the mean; entropy: 1 if the load is even; capacity: the factor"
+                        + " that has just enough room for what is not dropped");
+        out.printf(ROUTERS, "router", "loss", "dropped", "fullest", "entropy", "capacity", "step");
         for (Run run : runs) {
             TrainResult r = run.result();
             out.printf(
@@ -296,6 +308,7 @@ final class TrainReport {
                     String.format(Locale.ROOT, "%.1f %%", 100 * mean(r, ExpertLoad::droppedTokens)),
                     String.format(Locale.ROOT, "%.2f", mean(r, ExpertLoad::fullest)),
                     String.format(Locale.ROOT, "%.3f", mean(r, ExpertLoad::entropy)),
+                    String.format(Locale.ROOT, "%.2f", mean(r, ExpertLoad::capacity)),
                     String.format(Locale.ROOT, "%.2f ms", r.stepSeconds() * 1e3));
         }
         out.flush();
@@ -369,6 +382,12 @@ final class TrainReport {
         n.put("router", g.routing().label());
         n.put("shared_expert", g.sharedExpert());
         n.put("capacity_factor", g.capacityFactor());
+        n.put("residual_expert", g.mixture().residual());
+        n.put("router_jitter", g.mixture().jitter());
+        n.put("router_dropout", g.mixture().routerDropout());
+        n.put("router_noise", g.mixture().noise());
+        n.put("expert_dropout", g.mixture().expertDropout());
+        n.put("init_scale", g.mixture().initScale());
         n.put("batch", s.batch());
         n.put("optimizer", s.optimizer().label());
         n.put("learning_rate", s.learningRate());
@@ -408,6 +427,7 @@ final class TrainReport {
             load.put("fullest", e.fullest());
             load.put("variation", e.variation());
             load.put("entropy", e.entropy());
+            load.put("used_capacity_factor", e.capacity());
             ArrayNode shares = load.putArray("shares");
             e.shares().forEach(shares::add);
         }

@@ -128,6 +128,17 @@ class TrainCommandTest {
                 "--experts 1 --router gshard | --router gshard needs 2 experts, but --experts is 1",
                 "--router vmoe | --router is vmoe, but the model has no experts; give --experts",
                 "--shared-expert | --shared-expert stands beside experts, but",
+                "--residual-expert | residual is for experts, but the model has none",
+                "--router-jitter 0.1 | jitter=0.1 is for experts, but the model has none",
+                "--experts 4 --residual-expert --shared-expert | --residual-expert and",
+                "--experts 4 --router-jitter 1 | --router-jitter is 1.0, expected 0 to less than 1",
+                "--experts 4 --router-dropout -1 | --router-dropout is -1.0, expected 0 to less",
+                "--experts 4 --expert-dropout 1.5 | --expert-dropout is 1.5, expected 0 to less",
+                "--experts 4 --router-noise NaN | --router-noise is NaN, expected 0 or more",
+                "--init-scale 0 | --init-scale is 0.0, expected more than 0, such as 0.1",
+                "--init-scale 101 | --init-scale is 101.0, expected more than 0 and at most",
+                "--experts 4 --capacity-factor NaN | --capacity-factor is NaN, expected a number",
+                "--experts 4 --router expert-choice --capacity-factor 0 | cannot adapt; expected",
                 "--sequence-parallel | --tp is 1",
                 "--zero 4 | --zero is 4, expected 0 to 3",
                 "--offload disk | offload is 'disk', expected none, host or nvme",
@@ -243,6 +254,28 @@ class TrainCommandTest {
         assertEquals(5 + 4, curves.getLength(), "losses, and differences from the first");
     }
 
+    @Test
+    void settingsOfExpertsAreInTheReport() throws Exception {
+        Path json = folder.resolve("experts.json");
+        Result r =
+                run(
+                        "--steps 2 --experts 4 --router gshard --capacity-factor -2 --router-jitter"
+                                + " 0.01 --router-dropout 0.02 --router-noise 0.25 --expert-dropout"
+                                + " 0.3 --init-scale 0.1 --residual-expert --json "
+                                + json);
+        assertEquals(0, r.status, r::toString);
+        JsonNode run = json(json).get("runs").get(0);
+        assertEquals(-2, run.get("capacity_factor").asDouble());
+        assertEquals(0.01, run.get("router_jitter").asDouble());
+        assertEquals(0.02, run.get("router_dropout").asDouble());
+        assertEquals(0.25, run.get("router_noise").asDouble());
+        assertEquals(0.3, run.get("expert_dropout").asDouble());
+        assertEquals(0.1, run.get("init_scale").asDouble());
+        assertTrue(run.get("residual_expert").asBoolean());
+        double used = run.get("expert_loads").get(0).get("used_capacity_factor").asDouble();
+        assertTrue(used > 0 && used <= 2, "used " + used);
+    }
+
     @Tag("exhaustive")
     @Test
     void comparesRouters() throws Exception {
@@ -267,7 +300,11 @@ class TrainCommandTest {
             String row = "^" + router + " +" + loss.replace(".", "\\.") + " .*";
             assertEquals(1, r.out.lines().filter(l -> l.matches(row)).count(), r.out);
         }
-        // With fewer experts than choices a router is left out.
+        // With fewer experts than choices, or a capacity that cannot adapt, a router is left out.
+        r = run("--compare routers --experts 4 --steps 2 --capacity-factor 0");
+        assertEquals(0, r.status, r::toString);
+        assertTrue(r.out.lines().noneMatch(l -> l.startsWith("expert-choice")), r.out);
+        assertTrue(r.out.lines().anyMatch(l -> l.matches("top2 .* 0\\.0 % .*")), r.out);
         r = run("--compare routers --experts 1 --steps 2");
         assertEquals(0, r.status, r::toString);
         assertTrue(r.out.lines().noneMatch(l -> l.startsWith("top2")), r.out);

@@ -73,6 +73,15 @@ final class DispatchPlan {
         set(at + BAD, bad);
     }
 
+    /** All ranks have the numbers of all, so all of them throw. */
+    void checkLogits(ExpertRouter router) {
+        for (int r = 0; r < ranks; r++) {
+            if (bad(r) >= 0) {
+                throw new IllegalArgumentException("on rank " + r + " " + router.badLogit(bad(r)));
+            }
+        }
+    }
+
     /** All ranks have the counts of all, so all of them throw. */
     void checkRows(ExpertStatistics statistics, long maxRows) {
         for (int to = 0; to < ranks; to++) {
@@ -128,7 +137,7 @@ final class DispatchPlan {
     }
 
     /** Position of a rank's first invalid logit, or negative. */
-    int bad(int rank) {
+    private int bad(int rank) {
         return get(rank * record + 2 * experts + BAD);
     }
 

@@ -153,23 +153,30 @@ public final class ExpertDispatch implements AutoCloseable {
      *     {@link ExpertOptions#maxRows}; another step may follow
      */
     public void route(Buffer logits, int tokens) {
+        routeAt(logits, tokens, ExpertRouter.NO_PLACE);
+    }
+
+    /**
+     * Like {@link #route(Buffer, int)}, for tokens whose places are known: see {@link
+     * ExpertRouter#route(Buffer, int, long)}.
+     *
+     * @param logits as above
+     * @param tokens as above
+     * @param place of this rank's first token among all, 0 or more
+     */
+    public void route(Buffer logits, int tokens, long place) {
+        routeAt(logits, tokens, RouterNoise.checkedPlace(place));
+    }
+
+    private void routeAt(Buffer logits, int tokens, long place) {
         checkOpen();
         phase = Phase.NOTHING;
         checkDevice(logits, "the logits");
-        int bad = router.tryRoute(mover.readable(logits, tokens), tokens);
+        int bad = router.tryRoute(mover.readable(logits, tokens), tokens, place);
         plan.tell(comm.rank(), router, bad);
         mover.gatherCounts();
-        statistics.begin();
-        for (int r = 0; r < comm.size(); r++) {
-            for (int e = 0; e < plan.experts; e++) {
-                statistics.addExpert(e, plan.count(r, e), plan.firstChoices(r, e));
-            }
-            if (plan.bad(r) >= 0) {
-                throw new IllegalArgumentException(
-                        "on rank " + r + " " + router.badLogit(plan.bad(r)));
-            }
-            statistics.addRank(plan.tokens(r), plan.droppedTokens(r), plan.unsampled(r));
-        }
+        plan.checkLogits(router);
+        statistics.fill(plan);
         if (!options.fixedBlocks()) {
             plan.checkRows(statistics, maxRows);
         }
@@ -299,12 +306,12 @@ public final class ExpertDispatch implements AutoCloseable {
     }
 
     private static Buffer gradients(@Nullable Buffer buffer) {
-        if (buffer == null) {
-            throw new IllegalStateException(
-                    "this ExpertDispatch was made without a backward pass; set"
-                            + " ExpertOptions.withBackward(true)");
+        if (buffer != null) {
+            return buffer;
         }
-        return buffer;
+        throw new IllegalStateException(
+                "this ExpertDispatch was made without a backward pass; set"
+                        + " ExpertOptions.withBackward(true)");
     }
 
     /**

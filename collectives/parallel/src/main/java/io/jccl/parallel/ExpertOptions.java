@@ -14,7 +14,7 @@ import java.util.Objects;
  * @param fixedBlocks whether the block of each local expert has a fixed position and size, padded
  *     with rows of zeros, so that matrix products always have the same shape, as in GShard and
  *     Switch; otherwise blocks are contiguous and of varying size. Not with {@link
- *     RouterOptions.Overflow#NONE}
+ *     RouterOptions.Overflow#NONE} or a capacity that {@link RouterOptions#adaptive adapts}
  * @param maxRows maximum number of tokens that the experts of one rank receive in a step from all
  *     ranks; 0 for the worst case, which without a capacity is all tokens of all ranks. A step with
  *     more throws on every rank
@@ -46,6 +46,13 @@ public record ExpertOptions(
             throw new IllegalArgumentException(
                     "fixedBlocks is set, but with overflow NONE blocks have no fixed size; leave it"
                             + " out, or choose DROP or NEXT_BEST");
+        }
+        if (fixedBlocks && router.adaptive()) {
+            throw new IllegalArgumentException(
+                    "fixedBlocks is set, but with a capacityFactor of "
+                            + router.capacityFactor()
+                            + " the size of blocks adapts to each step; leave it out, or give a"
+                            + " capacityFactor above 0");
         }
         if (fixedBlocks && maxRows != 0) {
             throw new IllegalArgumentException(

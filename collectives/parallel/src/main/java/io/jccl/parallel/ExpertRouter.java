@@ -42,6 +42,9 @@ import org.jspecify.annotations.Nullable;
  * <p><b>Threads:</b> one at a time.
  */
 public final class ExpertRouter {
+    /** Tokens have no place of their own. */
+    static final long NO_PLACE = -1;
+
     private final RouterOptions options;
     private final int experts;
 
@@ -107,7 +110,23 @@ public final class ExpertRouter {
      *     assignments
      */
     public void route(Buffer logits, int tokens) {
-        int bad = tryRoute(logits, tokens);
+        orThrow(tryRoute(logits, tokens, NO_PLACE));
+    }
+
+    /**
+     * Like {@link #route(Buffer, int)}, for tokens that have consecutive places among all tokens of
+     * all ranks and steps. What {@link TokenChoice#chance} draws is a function of a token's place.
+     *
+     * @param logits tokens x experts of float32, as above
+     * @param tokens number of tokens, 0 to {@link RouterOptions#maxTokens}
+     * @param place of the first token, 0 or more
+     * @throws IllegalArgumentException as above, or if the place is negative
+     */
+    public void route(Buffer logits, int tokens, long place) {
+        orThrow(tryRoute(logits, tokens, RouterNoise.checkedPlace(place)));
+    }
+
+    private void orThrow(int bad) {
         if (bad >= 0) {
             throw new IllegalArgumentException(badLogit(bad));
         }
@@ -124,7 +143,7 @@ public final class ExpertRouter {
     }
 
     /** Routes, and returns the position of the first invalid logit, or -1. */
-    int tryRoute(Buffer logits, int tokens) {
+    int tryRoute(Buffer logits, int tokens, long place) {
         check(logits, tokens, "the logits");
         checkHost(logits, "the logits");
         this.tokens = 0;
@@ -149,7 +168,13 @@ public final class ExpertRouter {
         if (chooser == null) {
             expertsChoose();
         } else {
-            chooser.choose(tokens, capacity);
+            chooser.choose(tokens, capacity, place);
+        }
+        if (options.adaptive()) {
+            capacity = Math.min(tokens, 1);
+            for (int count : assignments.count) {
+                capacity = Math.max(capacity, count);
+            }
         }
         assignments.indexByToken(tokens);
         return -1;
@@ -252,7 +277,8 @@ public final class ExpertRouter {
     /**
      * Slots per expert for this rank's tokens in the last step.
      *
-     * @return {@link RouterOptions#capacity}
+     * @return {@link RouterOptions#capacity}; if it {@link RouterOptions#adaptive adapts}, the
+     *     tokens of the fullest expert, at least 1
      */
     public int capacity() {
         return capacity;

@@ -16,6 +16,7 @@ public final class ExpertStatistics {
     private long droppedTokens;
     private long unsampled;
     private long assignments;
+    private double usedCapacityFactor;
 
     ExpertStatistics(RouterOptions options) {
         choices = options.choice() instanceof RouterOptions.TokenChoice t ? t.count() : 0;
@@ -23,25 +24,31 @@ public final class ExpertStatistics {
         firstChoices = new long[options.experts()];
     }
 
-    void begin() {
+    /** Adds up the numbers of all ranks. */
+    void fill(DispatchPlan plan) {
         tokens = 0;
         droppedTokens = 0;
         unsampled = 0;
         assignments = 0;
+        usedCapacityFactor = 0;
         java.util.Arrays.fill(taken, 0);
         java.util.Arrays.fill(firstChoices, 0);
-    }
-
-    void addExpert(int expert, int taken, int firstChoices) {
-        this.taken[expert] += taken;
-        this.firstChoices[expert] += firstChoices;
-        assignments += taken;
-    }
-
-    void addRank(int tokens, int droppedTokens, int unsampled) {
-        this.tokens += tokens;
-        this.droppedTokens += droppedTokens;
-        this.unsampled += unsampled;
+        for (int r = 0; r < plan.ranks; r++) {
+            double even = (double) Math.max(1, choices) * plan.tokens(r) / taken.length;
+            for (int e = 0; e < taken.length; e++) {
+                int count = plan.count(r, e);
+                taken[e] += count;
+                firstChoices[e] += plan.firstChoices(r, e);
+                assignments += count;
+                usedCapacityFactor =
+                        count == 0
+                                ? usedCapacityFactor
+                                : Math.max(usedCapacityFactor, count / even);
+            }
+            tokens += plan.tokens(r);
+            droppedTokens += plan.droppedTokens(r);
+            unsampled += plan.unsampled(r);
+        }
     }
 
     /**
@@ -123,6 +130,17 @@ public final class ExpertStatistics {
             most = Math.max(most, n);
         }
         return assignments == 0 ? 1 : (double) most * taken.length / assignments;
+    }
+
+    /**
+     * The capacity factor that has just enough room for what experts accepted: if nothing was
+     * dropped, the one that drops nothing.
+     *
+     * @return the tokens that an expert accepted from one rank relative to a balanced load, the
+     *     largest over experts and ranks; 0 without tokens
+     */
+    public double usedCapacityFactor() {
+        return usedCapacityFactor;
     }
 
     /**

@@ -10,8 +10,11 @@ import java.util.OptionalLong;
  * @param maxTokens maximum number of tokens that this rank routes in one step, 1 or more; memory is
  *     allocated for it
  * @param choice whether tokens or experts choose
- * @param capacityFactor capacity of the experts relative to a balanced load, more than 0; see
- *     {@link #capacity}. Ignored with {@link Overflow#NONE}
+ * @param capacityFactor capacity of the experts relative to a balanced load; see {@link #capacity}.
+ *     With 0 the capacity of a step is the smallest that drops no token, with a negative factor
+ *     that or, if it is less, the one of the factor's amount, as in Tutel (Hwang et al., <a
+ *     href="https://arxiv.org/abs/2206.03382">arXiv 2206.03382</a>); more than 0 with {@link
+ *     ExpertChoice}. Ignored with {@link Overflow#NONE}
  * @param overflow treatment of tokens whose expert is full; {@link Overflow#DROP} with {@link
  *     ExpertChoice}, where experts cannot overflow
  * @param batchPriority whether tokens get their slots in descending order of their largest gate
@@ -40,8 +43,9 @@ public record RouterOptions(
      *     learn
      * @param chance the seed if the second of two experts is sampled, as in GShard, with
      *     probability {@code min(1, 2 w)} for its weight w; otherwise empty. The random number is a
-     *     function of the seed and of the token's two gates, so the same gates always give the same
-     *     result, also when they are recomputed or on another rank
+     *     function of the seed and of the token's place, which is passed to {@link
+     *     ExpertDispatch#route(io.jccl.device.Buffer, int, long)}, or without a place of the
+     *     token's two gates; so it is the same when it is drawn again, or on another rank
      */
     public record TokenChoice(int count, boolean normalised, OptionalLong chance)
             implements Choice {
@@ -111,9 +115,19 @@ public record RouterOptions(
                             + maxTokens
                             + " tokens, expected 1 or more of each");
         }
-        if (!(capacityFactor > 0) || Double.isInfinite(capacityFactor)) {
+        if (!Double.isFinite(capacityFactor)) {
             throw new IllegalArgumentException(
-                    "capacityFactor is " + capacityFactor + ", expected more than 0, such as 1.25");
+                    "capacityFactor is "
+                            + capacityFactor
+                            + ", expected a number such as 1.25, or 0 or less for a capacity that"
+                            + " adapts");
+        }
+        if (choice instanceof ExpertChoice && capacityFactor <= 0) {
+            throw new IllegalArgumentException(
+                    "capacityFactor is "
+                            + capacityFactor
+                            + ", but with ExpertChoice it determines how many tokens an expert"
+                            + " takes and cannot adapt; expected more than 0, such as 2");
         }
         long gates = (long) experts * maxTokens;
         if (choice instanceof TokenChoice t) {
@@ -203,7 +217,7 @@ public record RouterOptions(
     /**
      * These settings with another capacity factor.
      *
-     * @param factor more than 0
+     * @param factor more than 0, or 0 or less for a capacity that adapts to each step
      * @return new settings
      */
     public RouterOptions withCapacityFactor(double factor) {
@@ -236,19 +250,29 @@ public record RouterOptions(
     }
 
     /**
+     * Whether the capacity adapts to each step, so that blocks of tokens vary in size.
+     *
+     * @return whether the capacity factor is 0 or less, and overflow is not {@link Overflow#NONE}
+     */
+    public boolean adaptive() {
+        return overflow != Overflow.NONE && capacityFactor <= 0;
+    }
+
+    /**
      * Capacity of one expert for this rank's tokens in a step: {@code ceil(k tokens factor /
      * experts)} for k choices per token (1 with {@link ExpertChoice}), at least 1 and at most all
-     * tokens; all tokens with {@link Overflow#NONE}.
+     * tokens; all tokens with {@link Overflow#NONE} or a factor of 0. If it {@link #adaptive
+     * adapts}, the largest that it may become: {@link ExpertRouter#capacity} is that of a step.
      *
      * @param tokens tokens of the step on this rank
      * @return number of slots
      */
     public int capacity(int tokens) {
-        if (overflow == Overflow.NONE || tokens == 0) {
+        if (overflow == Overflow.NONE || capacityFactor == 0 || tokens == 0) {
             return tokens;
         }
         // A factor such as 1.1 is not exact in binary: 1.1 x 10 must yield 11, not slightly more.
-        double slots = (1 - 1e-12) * choices() * capacityFactor * tokens / experts;
+        double slots = (1 - 1e-12) * choices() * Math.abs(capacityFactor) * tokens / experts;
         return Math.clamp((long) Math.ceil(slots), 1, tokens);
     }
 

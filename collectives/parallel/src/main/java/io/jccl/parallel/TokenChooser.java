@@ -56,7 +56,12 @@ final class TokenChooser {
         divisor = new float[options.maxTokens()];
     }
 
-    void choose(int tokens, int capacity) {
+    /**
+     * Chooses the experts of a step's tokens.
+     *
+     * @param place of the first token among all, or {@link ExpertRouter#NO_PLACE}
+     */
+    void choose(int tokens, int capacity, long place) {
         this.capacity = capacity;
         unsampled = 0;
         for (int t = 0; t < tokens; t++) {
@@ -65,9 +70,7 @@ final class TokenChooser {
                 chosen[at + j] = best(t, j, false);
                 assigned[at + j] = 0;
             }
-            if (byChance
-                    && !isSampled(
-                            gates[t * experts + chosen[at]], gates[t * experts + chosen[at + 1]])) {
+            if (byChance && !isSampled(t, place)) {
                 assigned[at + 1] = -1;
                 unsampled++;
             }
@@ -97,9 +100,11 @@ final class TokenChooser {
     }
 
     /** GShard's sampling: in proportion to the second gate, always if the two are equal. */
-    private boolean isSampled(float first, float second) {
+    private boolean isSampled(int t, long place) {
+        float first = gates[t * experts + chosen[t * choices]];
+        float second = gates[t * experts + chosen[t * choices + 1]];
         long bits = (long) Float.floatToRawIntBits(first) << 32 | Float.floatToRawIntBits(second);
-        double drawn = (SplitMix.mix(seed + SplitMix.GAMMA * bits) >>> 11) * 0x1p-53;
+        double drawn = SplitMix.uniform(seed, place == ExpertRouter.NO_PLACE ? bits : place + t);
         return 2.0 * second > drawn * ((double) first + second);
     }
 

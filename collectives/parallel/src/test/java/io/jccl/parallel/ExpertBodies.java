@@ -19,6 +19,7 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Random;
 import java.util.Set;
+import java.util.stream.IntStream;
 import org.jspecify.annotations.Nullable;
 
 /** A mixture of experts on ranks of any engine, against the plain one. */
@@ -59,7 +60,7 @@ final class ExpertBodies {
                                     experts,
                                     1 + random.nextInt(mostTokens),
                                     new TokenChoice(count, normalised),
-                                    factor(random),
+                                    anyFactor(random),
                                     overflow,
                                     priority));
                 }
@@ -109,10 +110,16 @@ final class ExpertBodies {
         return new double[] {0.1, 0.5, 1, 1.1, 1.25, 2, 1000}[random.nextInt(7)];
     }
 
+    /** Also such that the capacity adapts. */
+    private static double anyFactor(Random random) {
+        return factor(random) * (random.nextInt(4) - 1);
+    }
+
     private static void layer(Communicator c, RouterOptions router, Random random) {
         int features = 1 + random.nextInt(70);
         DataType type = random.nextInt(3) == 0 ? DataType.BFLOAT16 : DataType.FLOAT32;
-        boolean fixed = router.overflow() != Overflow.NONE && random.nextBoolean();
+        boolean varies = router.overflow() == Overflow.NONE || router.adaptive();
+        boolean fixed = !varies && random.nextBoolean();
         layer(c, router, features, type, fixed, random);
     }
 
@@ -284,6 +291,10 @@ final class ExpertBodies {
             for (int e = 0; e < router.experts(); e++) {
                 assertTrue(r.count(e) <= r.capacity(), "capacity");
             }
+            if (router.adaptive()) {
+                int fullest = IntStream.range(0, router.experts()).map(r::count).max().orElse(0);
+                assertEquals(Math.max(Math.min(1, logits.length), fullest), r.capacity());
+            }
             double[][] y = ExpertReference.forward(logits, x, router, picks, wanted);
             for (int t = 0; t < y.length; t++) {
                 for (int f = 0; f < y[t].length; f++) {
@@ -367,8 +378,12 @@ final class ExpertBodies {
             long assignments = 0;
             double squares = 0;
             Arrays.fill(taken, 0);
+            double used = 0;
+            int choices = router.choice() instanceof TokenChoice t ? t.count() : 1;
             for (int r = 0; r < c.size(); r++) {
                 for (int e = 0; e < taken.length; e++) {
+                    double balanced = (double) n[r] * choices / taken.length;
+                    used = n[r] == 0 ? used : Math.max(used, all[r * mine.length + e] / balanced);
                     taken[e] += all[r * mine.length + e];
                     assignments += all[r * mine.length + e];
                 }
@@ -381,13 +396,12 @@ final class ExpertBodies {
             long tokens = Arrays.stream(n).sum();
             assertEquals(tokens, s.tokens());
             assertEquals(assignments, s.assignments());
+            assertEquals(used, s.usedCapacityFactor(), 1e-12);
             if (tokens > 0) {
                 assertEquals((double) droppedTokens / tokens, s.droppedTokenShare(), 1e-12);
-                double choices = router.choice() instanceof TokenChoice t ? t.count() : 0;
+                double wanted = router.choice() instanceof TokenChoice ? tokens * choices : 0;
                 assertEquals(
-                        choices == 0 ? 0 : (tokens * choices - assignments) / (tokens * choices),
-                        s.droppedShare(),
-                        1e-12);
+                        wanted == 0 ? 0 : (wanted - assignments) / wanted, s.droppedShare(), 1e-12);
                 double mean = (double) assignments / taken.length;
                 assertEquals(
                         Arrays.stream(taken).max().orElseThrow() / mean, s.maxOverMean(), 1e-9);

@@ -2,6 +2,7 @@ package io.jccl.parallel;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -31,6 +32,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.OptionalLong;
 import java.util.Random;
+import java.util.SplittableRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.Tag;
@@ -206,7 +208,17 @@ class ExpertDispatchTest {
                 Map.ofEntries(
                         Map.entry("0 experts", () -> RouterOptions.top1(0, 8)),
                         Map.entry("at most 0 tokens", () -> RouterOptions.top1(4, 0)),
-                        Map.entry("capacityFactor is 0", () -> top1.withCapacityFactor(0)),
+                        Map.entry(
+                                "capacityFactor is 0.0, but with ExpertChoice",
+                                () -> RouterOptions.expertChoice(4, 8).withCapacityFactor(0)),
+                        Map.entry(
+                                "capacityFactor is -Infinity",
+                                () -> top1.withCapacityFactor(Double.NEGATIVE_INFINITY)),
+                        Map.entry(
+                                "with a capacityFactor of -1.5",
+                                () ->
+                                        ExpertOptions.of(top1.withCapacityFactor(-1.5), 8)
+                                                .withFixedBlocks(true)),
                         Map.entry(
                                 "capacityFactor is NaN", () -> top1.withCapacityFactor(Double.NaN)),
                         Map.entry("chooses 2 of 1 experts", () -> RouterOptions.top2(1, 8)),
@@ -575,6 +587,89 @@ class ExpertDispatchTest {
                     assertEquals(want, gradient.get((long) t * experts + e), 1e-5, "token " + t);
                 }
             }
+        }
+    }
+
+    /** What is drawn for a token depends on its place alone, and is what the formula says. */
+    @Test
+    void secondExpertsAreDrawnByThePlaceOfTheToken() {
+        int tokens = 400;
+        int experts = 5;
+        long place = 1L << 40;
+        RouterOptions options = RouterOptions.gshard(experts, tokens, 3).withCapacityFactor(0);
+        ExpertRouter router = ExpertRouter.create(options);
+        ExpertRouter part = ExpertRouter.create(options);
+        try (Buffer logits = floats(tokens * experts, new Random(5));
+                Buffer near = floats(tokens * experts, new Random(5))) {
+            router.route(logits, tokens, place);
+            Assignments all = router.table();
+            for (int t = 0; t < tokens; t++) {
+                double[] p = new double[experts];
+                for (int e = 0; e < experts; e++) {
+                    p[e] = router.gate(t, e);
+                    near.set((long) t * experts + e, near.get((long) t * experts + e) + 1e-6);
+                }
+                Arrays.sort(p);
+                // The generator of the JDK is the same one, at its next state.
+                long state = 3 + 0x9E3779B97F4A7C15L * (place + t - 1);
+                double drawn = (new SplittableRandom(state).nextLong() >>> 11) * 0x1p-53;
+                double first = p[experts - 1];
+                double second = p[experts - 2];
+                boolean used = drawn < Math.min(1, 2 * second / (first + second));
+                assertEquals(used ? 2 : 1, all.tokenStart[t + 1] - all.tokenStart[t], "token " + t);
+            }
+            for (int from = 0; from < tokens; from += 100) {
+                // Another part of the tokens, with other roundings.
+                part.route(near.slice((long) from * experts, 100L * experts), 100, place + from);
+                for (int t = 0; t < 100; t++) {
+                    for (int k = 0;
+                            k < part.table().tokenStart[t + 1] - part.table().tokenStart[t];
+                            k++) {
+                        int i = part.table().byToken[part.table().tokenStart[t] + k];
+                        int j = all.byToken[all.tokenStart[from + t] + k];
+                        assertEquals(router.expert(j), part.expert(i));
+                    }
+                    assertEquals(
+                            all.tokenStart[from + t + 1] - all.tokenStart[from + t],
+                            part.table().tokenStart[t + 1] - part.table().tokenStart[t]);
+                }
+            }
+            float[] before = weights(router);
+            router.route(logits, tokens, place + 1);
+            assertFalse(Arrays.equals(before, weights(router)), "another place, the same draw");
+            wrong("first token is -1", () -> router.route(logits, tokens, -1));
+        }
+    }
+
+    /** With 0 as without a capacity, with -f as with f; the capacity is what that needs. */
+    @ParameterizedTest
+    @ValueSource(booleans = {false, true})
+    void aCapacityThatAdaptsHasRoomForWhatIsTaken(boolean normalised) {
+        int tokens = 300;
+        RouterOptions options =
+                normalised ? RouterOptions.top2(6, tokens) : RouterOptions.top1(6, tokens);
+        ExpertRouter adapts = ExpertRouter.create(options.withCapacityFactor(0));
+        ExpertRouter unlimited = ExpertRouter.create(options.withOverflow(Overflow.NONE));
+        assertEquals(tokens, adapts.options().capacity(tokens));
+        try (Buffer logits = floats(tokens * 6, new Random(2))) {
+            adapts.route(logits, tokens);
+            unlimited.route(logits, tokens);
+            assertArrayEquals(weights(unlimited), weights(adapts));
+            int fullest = IntStream.range(0, 6).map(adapts::count).max().orElseThrow();
+            assertEquals(fullest, adapts.capacity());
+            assertTrue(fullest < tokens);
+            double enough = (double) fullest * 6 / tokens / (normalised ? 2 : 1);
+            for (double factor : new double[] {0.3, 0.9 * enough, 1.1 * enough, 100}) {
+                ExpertRouter bounded = ExpertRouter.create(options.withCapacityFactor(-factor));
+                ExpertRouter fixed = ExpertRouter.create(options.withCapacityFactor(factor));
+                bounded.route(logits, tokens);
+                fixed.route(logits, tokens);
+                assertArrayEquals(weights(fixed), weights(bounded), "factor " + factor);
+                assertEquals(fixed.options().capacity(tokens), bounded.options().capacity(tokens));
+                assertEquals(Math.min(fullest, fixed.capacity()), bounded.capacity());
+            }
+            adapts.route(logits, 0);
+            assertEquals(0, adapts.capacity());
         }
     }
 

@@ -73,7 +73,9 @@ final class ExpertReference {
             return picks;
         }
         int count = ((TokenChoice) o.choice()).count();
-        int room = o.overflow() == Overflow.NONE ? tokens : room(even * count, tokens);
+        // A capacity that adapts drops nothing, or what its bound does.
+        boolean all = o.overflow() == Overflow.NONE || o.capacityFactor() == 0;
+        int room = all ? tokens : room(Math.abs(even) * count, tokens);
         List<Integer> order = new ArrayList<>(IntStream.range(0, tokens).boxed().toList());
         if (o.batchPriority()) {
             order.sort(

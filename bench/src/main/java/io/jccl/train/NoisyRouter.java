@@ -1,0 +1,68 @@
+package io.jccl.train;
+
+import io.jccl.device.Buffer;
+import io.jccl.parallel.RouterNoise;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * The product that gives a block's logits, in float32 whatever the parameters are stored as, with
+ * noise if the model is trained.
+ */
+final class NoisyRouter {
+    private final Experts.Room room;
+    private final RouterNoise noise;
+    private final Product product;
+    private final Buffer logits;
+    private final int experts;
+
+    /** Inputs with their noise, if there is any: what the product reads. */
+    private final @Nullable Buffer noisy;
+
+    /**
+     * Creates a router.
+     *
+     * @param room memory of the experts, with the places of tokens
+     * @param noise of this block
+     * @param product from the tokens, or if noise changes them from {@link Experts.Room#noisy}
+     * @param logits its output
+     * @param experts logits of a token
+     */
+    NoisyRouter(Experts.Room room, RouterNoise noise, Product product, Buffer logits, int experts) {
+        this.room = room;
+        this.noise = noise;
+        this.product = product;
+        this.logits = logits;
+        this.experts = experts;
+        noisy = noise.scales() ? room.noisy : null;
+    }
+
+    /** Computes the logits of all rows of the tokens of a slot. */
+    void forward(Buffer tokens, int slot) {
+        readInputs(tokens, slot);
+        product.forward();
+        if (room.training()) {
+            noise.add(logits, experts, room.place(slot));
+        }
+    }
+
+    /** From the gradient of the logits to those of the weights and of the tokens. */
+    void backward(Buffer tokens, int slot) {
+        readInputs(tokens, slot);
+        product.backward();
+        if (noisy != null) {
+            noise.scale(room.routed, features(tokens), room.place(slot), room.routed);
+        }
+    }
+
+    private void readInputs(Buffer tokens, int slot) {
+        if (noisy != null && room.training()) {
+            noise.scale(tokens, features(tokens), room.place(slot), noisy);
+        } else if (noisy != null) {
+            noisy.asSegment().copyFrom(tokens.asSegment());
+        }
+    }
+
+    private int features(Buffer tokens) {
+        return Math.toIntExact(tokens.count() / (logits.count() / experts));
+    }
+}

@@ -1,0 +1,173 @@
+package io.jccl.parallel;
+
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.internal.SplitMix;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+
+/**
+ * Noise of a router in training: of its inputs, and of its logits. Without noise a router keeps to
+ * the experts that happened to be best at the beginning.
+ *
+ * <ul>
+ *   <li><b>Jitter</b> multiplies each input by a number of the uniform distribution over {@code [1
+ *       - jitter, 1 + jitter]} (Switch: Fedus et al., <a
+ *       href="https://arxiv.org/abs/2101.03961">arXiv 2101.03961</a>, appendix C, with 0.01).
+ *   <li><b>Dropout</b> sets each input to 0 with the given probability, and divides the others by
+ *       what is left of 1 (there, input dropout).
+ *   <li><b>Deviation</b> is that of a normal distribution added to each logit (V-MoE: Riquelme et
+ *       al., <a href="https://arxiv.org/abs/2106.05974">arXiv 2106.05974</a>, section 2.2, with
+ *       {@code 1 / experts}).
+ * </ul>
+ *
+ * <p>Each number is a function of the seed, the token's place and the feature or expert: a forward
+ * pass that is computed again draws the same, and so does any other number of ranks, if a token's
+ * place among all tokens of all ranks and steps is the same. Layers have seeds of their own.
+ *
+ * <p>The loss is differentiated with noise as a constant: {@link #scale} the router's inputs before
+ * its product, and the gradient of these inputs after it; what is added to logits does not change
+ * their gradient. Nothing is allocated.
+ *
+ * <p><b>Threads:</b> immutable; callers share it, with buffers of their own.
+ *
+ * @param seed of all numbers
+ * @param jitter largest relative change of an input, 0 to less than 1
+ * @param dropout probability that an input is dropped, 0 to less than 1
+ * @param deviation standard deviation of what is added to a logit, 0 or more
+ */
+public record RouterNoise(long seed, double jitter, double dropout, double deviation) {
+    private static final long JITTER = SplitMix.mix(1);
+    private static final long DROPOUT = SplitMix.mix(2);
+    private static final long LOGITS = SplitMix.mix(3);
+
+    /** Checks the numbers. */
+    public RouterNoise {
+        checkShare("jitter", jitter);
+        checkShare("dropout", dropout);
+        if (!(deviation >= 0) || Double.isInfinite(deviation)) {
+            throw new IllegalArgumentException(
+                    "deviation is "
+                            + deviation
+                            + ", expected 0 or more, such as 1 / the number of experts");
+        }
+    }
+
+    private static void checkShare(String name, double value) {
+        if (!(value >= 0 && value < 1)) {
+            throw new IllegalArgumentException(
+                    name + " is " + value + ", expected 0 to less than 1, such as 0.01");
+        }
+    }
+
+    /** The place of a token, which the caller passed. */
+    static long checkedPlace(long place) {
+        if (place < 0) {
+            throw new IllegalArgumentException(
+                    "the place of the first token is " + place + ", expected 0 or more");
+        }
+        return place;
+    }
+
+    /**
+     * Whether there is noise of the inputs.
+     *
+     * @return whether {@link #scale} changes anything
+     */
+    public boolean scales() {
+        return jitter > 0 || dropout > 0;
+    }
+
+    /**
+     * Multiplies the router's inputs, or their gradients, by the factors of jitter and dropout.
+     *
+     * @param from tokens x features of float32, row-major, in host memory
+     * @param features elements of a token
+     * @param place of the first token, 0 or more; the others follow it
+     * @param to as many elements of the same kind, overwritten; may be the same buffer
+     * @throws IllegalArgumentException if a buffer is of another type or size, or not in host
+     *     memory, or the place is negative
+     */
+    public void scale(Buffer from, int features, long place, Buffer to) {
+        check(from, features, "the inputs");
+        check(to, features, "the result");
+        if (from.count() != to.count()) {
+            throw new IllegalArgumentException(
+                    "the inputs are "
+                            + from.count()
+                            + " elements and the result "
+                            + to.count()
+                            + ", expected as many");
+        }
+        MemorySegment in = from.asSegment();
+        MemorySegment out = to.asSegment();
+        long first = checkedPlace(place) * features;
+        for (long i = 0; i < from.count(); i++) {
+            float x = in.getAtIndex(ValueLayout.JAVA_FLOAT_UNALIGNED, i);
+            out.setAtIndex(ValueLayout.JAVA_FLOAT_UNALIGNED, i, x * factor(first + i));
+        }
+    }
+
+    private float factor(long at) {
+        double factor = 1;
+        if (jitter > 0) {
+            factor += jitter * (2 * SplitMix.uniform(seed + JITTER, at) - 1);
+        }
+        return (float) factor * keep(dropout, seed + DROPOUT, at);
+    }
+
+    /**
+     * Adds the noise of the logits.
+     *
+     * @param logits tokens x experts of float32, row-major, in host memory, changed
+     * @param experts logits of a token
+     * @param place of the first token, 0 or more; the others follow it
+     * @throws IllegalArgumentException if the buffer is of another type or size, or not in host
+     *     memory, or the place is negative
+     */
+    public void add(Buffer logits, int experts, long place) {
+        check(logits, experts, "the logits");
+        MemorySegment x = logits.asSegment();
+        long first = checkedPlace(place) * experts;
+        for (long i = 0; deviation > 0 && i < logits.count(); i++) {
+            double noise = deviation * SplitMix.normal(seed + LOGITS, first + i);
+            float old = x.getAtIndex(ValueLayout.JAVA_FLOAT_UNALIGNED, i);
+            x.setAtIndex(ValueLayout.JAVA_FLOAT_UNALIGNED, i, (float) (old + noise));
+        }
+    }
+
+    /**
+     * The factor of dropout for one element: 0 with the given probability, else the inverse of what
+     * is left of 1 (Srivastava et al., "Dropout", 2014, in its inverted form).
+     *
+     * @param probability 0 to less than 1
+     * @param stream of the numbers drawn
+     * @param index of the element
+     * @return 0, or 1 / (1 - probability)
+     */
+    public static float keep(double probability, long stream, long index) {
+        return probability > 0 && SplitMix.uniform(stream, index) < probability
+                ? 0
+                : (float) (1 / (1 - probability));
+    }
+
+    private static void check(Buffer buffer, int width, String what) {
+        if (buffer.device().kind() != Device.Kind.HOST
+                || buffer.dataType() != DataType.FLOAT32
+                || width < 1
+                || buffer.count() % width != 0) {
+            throw new IllegalArgumentException(
+                    what
+                            + " are "
+                            + buffer.count()
+                            + " elements of "
+                            + buffer.dataType().label()
+                            + " on "
+                            + buffer.device()
+                            + ", expected rows of "
+                            + width
+                            + " of float in host memory");
+        }
+    }
+}
