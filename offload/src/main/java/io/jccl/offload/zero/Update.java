@@ -21,13 +21,15 @@ final class Update {
     private final LossScale scale;
     private final Ranks ranks;
     private final Progress progress;
-    private final List<Part> parts;
+    private final Part[] parts;
     private final OptimizerStates states;
     private final Gradients gradients;
     private final ParameterPublisher publisher;
 
     /** Updates in the memory of a GPU; null if the CPU does it. */
     private final @Nullable DeviceUpdate device;
+
+    private final StepResult result = new StepResult();
 
     /** The loss scale of before the last step. */
     private double previousScale;
@@ -63,7 +65,7 @@ final class Update {
         this.scale = config.scale();
         this.ranks = ranks;
         this.progress = progress;
-        this.parts = parts;
+        this.parts = parts.toArray(Part[]::new);
         this.states = states;
         this.gradients = gradients;
         this.publisher = publisher;
@@ -91,7 +93,7 @@ final class Update {
         }
         gradients.forget();
         scale.update(finite);
-        return new StepResult(finite, norm / (divisor * clip), scale.value());
+        return result.set(finite, norm / (divisor * clip), scale.value());
     }
 
     /** A step whose norm and decision stay on the GPU; returns whether it was taken. */
