@@ -9,7 +9,6 @@ import io.jccl.device.Stream;
 import io.jccl.offload.Completion;
 import io.jccl.offload.Tier;
 import io.jccl.offload.optim.OptimizerState;
-import io.jccl.offload.optim.StateTensor;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -41,24 +40,25 @@ final class OptimizerStates {
 
         Stage(ZeroConfig config, List<Part> parts, Memory memory) {
             int moments = config.optimizer().moments();
-            long most = 0;
-            for (Part p : parts) {
-                most = Math.max(most, p.updated);
-            }
             List<Buffer> all = new ArrayList<>();
             for (int k = 0; k <= moments; k++) {
-                StateTensor t = config.tensor(k);
-                all.add(memory.buffer(Tier.PINNED, t.type(), t.count(most)));
+                long most = 0;
+                for (Part p : parts) {
+                    most = Math.max(most, p.stateCount(k));
+                }
+                all.add(memory.buffer(Tier.PINNED, config.tensor(k).type(), most));
             }
             for (Part p : parts) {
                 List<Buffer> some = new ArrayList<>();
                 for (int k = 0; k <= moments; k++) {
-                    some.add(all.get(k).slice(0, config.tensor(k).count(p.updated)));
+                    some.add(all.get(k).slice(0, p.stateCount(k)));
                 }
                 buffers.add(some);
                 views.add(
                         OptimizerState.of(
                                 config.optimizer(),
+                                p.layer.shapes(),
+                                p.from,
                                 some.getFirst(),
                                 some.subList(1, some.size()).toArray(Buffer[]::new)));
             }

@@ -262,42 +262,55 @@ final class Update {
         publisher.store(p);
     }
 
-    /** As {@link #updatePart}, with sums over the ranks between two passes. */
+    /** As {@link #updatePart}, in passes with sums over the ranks after each but the last. */
     private @Nullable RuntimeException updateWithSums(
             Part p, double learningRate, double factor, @Nullable RuntimeException earlier) {
         RuntimeException local = earlier;
         OptimizerState state = null;
         Buffer sums = null;
         long step = progress.steps + 1;
-        Arrays.fill(totals, 0);
         if (local == null) {
             try {
                 state = states.take(p);
                 sums = gradients.take(p);
                 publisher.prepare(p);
                 writing = true;
-                for (int i = 0; i < p.segments.size(); i++) {
-                    p.segments
-                            .get(i)
-                            .pass(0, totals, state, sums, p.target(), step, learningRate, factor);
-                }
             } catch (RuntimeException e) {
                 local = e;
             }
         }
-        // At stage 0 all ranks have all gradients.
-        if (config.stage() > 0) {
-            torn = true;
-            ranks.sum(totalsSegment);
-            torn = false;
-        }
-        if (local == null && state != null && sums != null) {
-            try {
-                for (int i = 0; i < p.segments.size(); i++) {
-                    p.segments
-                            .get(i)
-                            .pass(1, totals, state, sums, p.target(), step, learningRate, factor);
+        int last = p.sums.length;
+        for (int pass = 0; pass <= last; pass++) {
+            if (pass < last) {
+                Arrays.fill(totals, 0);
+            }
+            if (local == null && state != null && sums != null) {
+                try {
+                    pass(p, pass, state, sums, step, learningRate, factor);
+                } catch (RuntimeException e) {
+                    local = e;
                 }
+            }
+            // At stage 0 all ranks have all gradients.
+            if (pass < last && config.stage() > 0) {
+                torn = true;
+                ranks.sum(totalsSegment);
+                torn = false;
+            }
+            for (int t = 0; pass < last && local == null && t < p.rules.size(); t++) {
+                p.rules
+                        .get(t)
+                        .combine(
+                                pass,
+                                totals,
+                                p.sums[pass][t],
+                                Objects.requireNonNull(state),
+                                t,
+                                step);
+            }
+        }
+        if (local == null) {
+            try {
                 states.putBack(p);
                 publisher.store(p);
             } catch (RuntimeException e) {
@@ -305,6 +318,30 @@ final class Update {
             }
         }
         return local;
+    }
+
+    private void pass(
+            Part p,
+            int pass,
+            OptimizerState state,
+            Buffer sums,
+            long step,
+            double learningRate,
+            double factor) {
+        int[] at = p.sums[Math.min(pass, p.sums.length - 1)];
+        for (int i = 0; i < p.segments.size(); i++) {
+            Segment s = p.segments.get(i);
+            s.pass(
+                    pass,
+                    totals,
+                    at[s.tensor],
+                    state,
+                    sums,
+                    p.target(),
+                    step,
+                    learningRate,
+                    factor);
+        }
     }
 
     private void commit() {
