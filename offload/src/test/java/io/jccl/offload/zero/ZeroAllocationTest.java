@@ -11,6 +11,7 @@ import io.jccl.offload.Tier;
 import io.jccl.offload.TierMemory;
 import io.jccl.offload.nvme.NvmeOptions;
 import io.jccl.offload.nvme.NvmeStore;
+import io.jccl.offload.optim.Adafactor;
 import io.jccl.offload.optim.Adam;
 import io.jccl.offload.optim.Lamb;
 import io.jccl.offload.optim.LossScale;
@@ -37,7 +38,8 @@ class ZeroAllocationTest {
     private static final List<ShardedLayer> LAYERS =
             List.of(
                     ShardedLayer.of("a", 300),
-                    ShardedLayer.of("b", 1000),
+                    new ShardedLayer(
+                            "b", List.of(new ShardedLayer.Tensor("b", 1000, 40))),
                     ShardedLayer.of("c", 64));
     private static final ThreadMXBean THREADS = (ThreadMXBean) ManagementFactory.getThreadMXBean();
 
@@ -55,13 +57,13 @@ class ZeroAllocationTest {
                 new Form(
                         Adam.defaults(), 0, Tier.PINNED, DataType.BFLOAT16, DataType.BFLOAT16),
                 new Form(Adam.defaults(), 1, Tier.DEVICE, DataType.FLOAT16, DataType.FLOAT32),
-                new Form(Lamb.defaults(), 2, Tier.PINNED, DataType.FLOAT32, DataType.FLOAT32),
+                new Form(Adafactor.defaults(), 2, Tier.PINNED, DataType.FLOAT32, DataType.FLOAT32),
                 new Form(Adam.defaults(), 3, Tier.PINNED, DataType.BFLOAT16, DataType.FLOAT32));
     }
 
     private static List<Form> all() {
         List<Form> all = new ArrayList<>();
-        for (Optimizer o : List.of(Adam.defaults(), Lamb.defaults())) {
+        for (Optimizer o : List.of(Adam.defaults(), Lamb.defaults(), Adafactor.defaults())) {
             for (int stage = 0; stage <= 3; stage++) {
                 for (Tier tier : Tier.values()) {
                     all.add(new Form(o, stage, tier, DataType.FLOAT32, DataType.FLOAT32));
