@@ -44,6 +44,9 @@ final class Update {
 
     private boolean written;
 
+    /** Parts that the CPU has updated in this step. */
+    private int updated;
+
     /** Whether the ranks' sums failed while state was being written. */
     private boolean torn;
 
@@ -134,6 +137,7 @@ final class Update {
     private void update(double learningRate, double factor, @Nullable RuntimeException earlier) {
         boolean voted = false;
         writing = false;
+        updated = 0;
         torn = false;
         // From here on the copy is that of this step.
         progress.canUndo = false;
@@ -166,13 +170,14 @@ final class Update {
             if (device != null && !config.keeps()) {
                 throw unlessUntouched(device, e, voted);
             }
-            if (((voted && written) || torn) && !config.canRestore()) {
+            boolean some = !voted && writing && updated < parts.length;
+            if (((voted && written) || torn || some) && !config.canRestore()) {
                 throw mixture("the CPU", e);
             }
             if (voted || config.canRestore()) {
                 restore(e, voted);
-            } else {
-                // All of this rank's state is updated, or none.
+            } else if (writing) {
+                // All of this rank's state is updated.
                 commit();
                 progress.stale = config.spreads();
             }
@@ -260,6 +265,7 @@ final class Update {
         }
         states.putBack(p);
         publisher.store(p);
+        updated++;
     }
 
     /** As {@link #updatePart}, in passes with sums over the ranks after each but the last. */
@@ -313,6 +319,7 @@ final class Update {
             try {
                 states.putBack(p);
                 publisher.store(p);
+                updated++;
             } catch (RuntimeException e) {
                 local = e;
             }
