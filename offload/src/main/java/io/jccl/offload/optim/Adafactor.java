@@ -255,7 +255,8 @@ public record Adafactor(
         if (pass > 0) {
             return;
         }
-        double add = StrictMath.pow((double) step, -decay);
+        // The same bits on every rank's machine, and no objects, unlike StrictMath.pow.
+        double add = StrictMath.exp(-decay * StrictMath.log((double) step));
         MemorySegment factors = state.moment(0).asSegment();
         long first = state.factorsAt(tensor);
         int n = sums(0, state.shapes().get(tensor));

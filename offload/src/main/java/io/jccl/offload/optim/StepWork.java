@@ -268,9 +268,9 @@ final class StepWork {
         work.add1 = (float) (1 - beta1);
         work.keep2 = (float) beta2;
         work.add2 = (float) (1 - beta2);
-        // StrictMath gives the same bits on every machine.
-        work.rate = (float) (learningRate / (1 - StrictMath.pow(beta1, (double) step)));
-        work.root = (float) (1 / Math.sqrt(1 - StrictMath.pow(beta2, (double) step)));
+        // The same bits on every machine, and no objects, unlike StrictMath.pow.
+        work.rate = (float) (learningRate / (1 - Checks.power(beta1, step)));
+        work.root = (float) (1 / Math.sqrt(1 - Checks.power(beta2, step)));
         work.epsilon = (float) epsilon;
     }
 
