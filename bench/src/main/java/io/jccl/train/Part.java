@@ -1,5 +1,6 @@
 package io.jccl.train;
 
+import io.jccl.offload.optim.TensorShape;
 import static java.lang.foreign.ValueLayout.JAVA_FLOAT;
 
 import io.jccl.internal.SplitMix;
@@ -96,6 +97,13 @@ record Part(
 
     long count(Weight w) {
         return w.count(tensorRanks);
+    }
+
+    /** The shape of this rank's part of a weight. */
+    TensorShape shape(Weight w) {
+        long count = count(w);
+        long columns = w.split() == GptShape.Split.ROWS ? w.columns() : count / w.rows();
+        return new TensorShape(count / columns, columns);
     }
 
     /**

@@ -7,6 +7,7 @@ import io.jccl.device.Device;
 import io.jccl.error.JcclException;
 import io.jccl.offload.optim.Optimizer;
 import io.jccl.offload.optim.ParameterGroup;
+import io.jccl.offload.optim.TensorShape;
 import io.jccl.parallel.GradientReducer;
 import io.jccl.parallel.ReducerOptions;
 import java.io.IOException;
@@ -69,19 +70,20 @@ final class PlainStore implements ParameterStore {
         firstWeight = new int[layers.size() + 1];
         List<GradientReducer.Parameter> parameters = new ArrayList<>();
         List<Long> counts = new ArrayList<>();
+        List<TensorShape> shapes = new ArrayList<>();
         List<ParameterGroup> all = new ArrayList<>();
         for (int l = 0; l < layers.size(); l++) {
             for (GptShape.Weight w : layers.get(l).weights()) {
                 long count = part.count(w);
                 counts.add(count);
                 all.add(recipe.group(optimizer, layers.get(l).name(), w.name(), part.counts(w)));
-                boolean byRows = w.split() == GptShape.Split.ROWS;
-                long columns = byRows ? w.columns() : count / w.rows();
+                TensorShape shape = part.shape(w);
+                shapes.add(shape);
                 parameters.add(
                         new GradientReducer.Parameter(
                                 layers.get(l).name() + "." + w.name(),
-                                count / columns,
-                                columns,
+                                shape.rows(),
+                                shape.columns(),
                                 DataType.FLOAT32));
             }
             firstWeight[l + 1] = counts.size();
@@ -89,7 +91,7 @@ final class PlainStore implements ParameterStore {
         groups = all.toArray(ParameterGroup[]::new);
         long[] places = Weights.places(optimizer, counts);
         try {
-            state = owned.add(Weights.allocate(optimizer, comm.device(), places));
+            state = owned.add(Weights.allocate(optimizer, comm.device(), places, shapes));
             reducer = owned.add(GradientReducer.create(comm, parameters, reducerOptions));
         } catch (RuntimeException | Error e) {
             owned.close();

@@ -88,7 +88,8 @@ final class ShardedStore implements ParameterStore {
                         recipe.group(optimizer, layer, w.name(), part.counts(w)));
                 long count = part.count(w);
                 long padding = Weights.places(optimizer, List.of(count))[1] - count;
-                tensors.add(new ShardedLayer.Tensor(w.name(), count));
+                tensors.add(
+                        new ShardedLayer.Tensor(w.name(), count, part.shape(w).columns()));
                 if (padding > 0) {
                     // The state of each weight has blocks of its own.
                     String name = w.name() + PADDING;

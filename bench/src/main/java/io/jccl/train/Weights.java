@@ -11,6 +11,7 @@ import io.jccl.offload.optim.Optimizer;
 import io.jccl.offload.optim.OptimizerState;
 import io.jccl.offload.optim.ParameterGroup;
 import io.jccl.offload.optim.StateTensor;
+import io.jccl.offload.optim.TensorShape;
 import java.io.IOException;
 import java.lang.foreign.MemorySegment;
 import java.nio.file.Path;
@@ -25,12 +26,14 @@ interface Weights extends AutoCloseable {
      * @param optimizer the update rule
      * @param device the host or a GPU
      * @param places where each weight begins, and the end
+     * @param shapes of the weights
      */
-    static Weights allocate(Optimizer optimizer, Device device, long[] places) {
+    static Weights allocate(
+            Optimizer optimizer, Device device, long[] places, List<TensorShape> shapes) {
         long count = places[places.length - 1];
         return device.kind() == Device.Kind.CUDA
                 ? new OnGpu(optimizer, device, count, places)
-                : new OnHost(optimizer, device, count, places);
+                : new OnHost(optimizer, device, count, places, shapes);
     }
 
     /** Parameters and moments per element. */
@@ -96,9 +99,18 @@ interface Weights extends AutoCloseable {
         private final GradientNorm one = new GradientNorm(1);
         private @Nullable GradientNorm norm;
 
-        OnHost(Optimizer optimizer, Device device, long count, long[] places) {
+        OnHost(
+                Optimizer optimizer,
+                Device device,
+                long count,
+                long[] places,
+                List<TensorShape> shapes) {
             this.places = places;
-            state = OptimizerState.allocate(optimizer, device, count);
+            // Weights that are stored in blocks have padding between them, which no shape has.
+            state =
+                    optimizer.passes() > 2
+                            ? OptimizerState.allocate(optimizer, device, shapes)
+                            : OptimizerState.allocate(optimizer, device, count);
         }
 
         @Override
@@ -112,22 +124,19 @@ interface Weights extends AutoCloseable {
                 return state.parameters().slice(from, count);
             }
             StateTensor t = state.tensor(number - 1);
-            Buffer moment = state.moment(number - 1);
-            if (t.unit() == 1) {
-                return moment.slice(from, count);
+            if (t.layout() == StateTensor.Layout.FLOAT32) {
+                return state.moment(number - 1).slice(from, count);
             }
             float[] copy = new float[Math.toIntExact(count)];
             Buffer values = Buffer.wrap(MemorySegment.ofArray(copy), DataType.FLOAT32);
-            t.decode(moment.slice(t.count(from), t.count(count)), values);
+            state.decode(number - 1, from, values);
             return values;
         }
 
         @Override
         public void set(int number, long from, Buffer values) {
-            StateTensor t = number == 0 ? null : state.tensor(number - 1);
-            if (t != null && t.unit() > 1) {
-                Buffer moment = state.moment(number - 1);
-                t.encode(values, moment.slice(t.count(from), t.count(values.count())));
+            if (number > 0 && state.tensor(number - 1).layout() != StateTensor.Layout.FLOAT32) {
+                state.encode(number - 1, from, values);
             }
         }
 

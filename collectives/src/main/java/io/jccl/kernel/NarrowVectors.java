@@ -11,9 +11,8 @@ import jdk.incubator.vector.VectorShape;
 import jdk.incubator.vector.VectorSpecies;
 
 /**
- * Vectors of float32 from and to memory of float32, bfloat16 or float16, in integer arithmetic,
- * since the Vector API of JDK 25 has no narrow floats. Both narrow formats are stored rounded to
- * nearest even. Loaded only where {@code jdk.incubator.vector} is resolved.
+ * Float32 from and to memory of bfloat16 or float16, in integer arithmetic on vectors, since the
+ * Vector API of JDK 25 has no narrow floats. Both formats are stored rounded to nearest even. Loaded only where {@code jdk.incubator.vector} is resolved.
  */
 final class NarrowVectors {
     private static final ByteOrder ORDER = ByteOrder.nativeOrder();
@@ -22,10 +21,21 @@ final class NarrowVectors {
     private static final VectorSpecies<Short> SHORTS =
             VectorSpecies.of(short.class, VectorShape.forBitSize(FLOATS.vectorBitSize() / 2));
 
+    /** Elements of a thread's scratch: a multiple of all widths, and half of a first-level cache. */
+    static final int SCRATCH = 4096;
+
+    private static final ThreadLocal<float[]> OWN =
+            ThreadLocal.withInitial(() -> new float[SCRATCH]);
+
     private static final int SIGN = 0x80000000;
     private static final int INFINITY = 0x7f800000;
 
     private NarrowVectors() {}
+
+    /** Memory of the calling thread, for what is converted. */
+    static float[] scratch() {
+        return OWN.get();
+    }
 
     // The loops are written out: a method that takes or returns a vector is not always inlined, and
     // then the vector is allocated.
@@ -55,6 +65,8 @@ final class NarrowVectors {
                     (IntVector)
                             ShortVector.fromMemorySegment(SHORTS, s, at + 2L * i, ORDER)
                                     .castShape(INTS, 0);
+            // With the fraction in place, the exponent is 127 - 15 too small. Multiplying puts that
+            // right and normalises subnormals, exactly. 31 means infinity or NaN.
             IntVector magnitude =
                     bits.lanewise(VectorOperators.AND, 0x7fff).lanewise(VectorOperators.LSHL, 13);
             IntVector value = magnitude.reinterpretAsFloats().mul(0x1p112f).reinterpretAsInts();
@@ -89,11 +101,13 @@ final class NarrowVectors {
                     bits.add(high.lanewise(VectorOperators.AND, 1))
                             .add(0x7fff)
                             .lanewise(VectorOperators.LSHR, 16);
+            // A NaN must not be rounded into infinity: set its quiet bit instead.
             IntVector narrow =
                     rounded.blend(
                             high.lanewise(VectorOperators.OR, 0x40),
                             bits.lanewise(VectorOperators.AND, ~SIGN)
                                     .compare(VectorOperators.GT, INFINITY));
+            // castShape, since C2 of JDK 25 takes more than twice as long for convertShape.
             ((ShortVector) narrow.castShape(SHORTS, 0)).intoMemorySegment(s, at + 2L * i, ORDER);
         }
     }
@@ -104,12 +118,15 @@ final class NarrowVectors {
             IntVector magnitude = bits.lanewise(VectorOperators.AND, ~SIGN);
             IntVector odd =
                     magnitude.lanewise(VectorOperators.LSHR, 13).lanewise(VectorOperators.AND, 1);
+            // Rebias the exponent and round; 65520 and above carry into float16's infinity.
             IntVector code =
                     magnitude
                             .sub((127 - 15) << 23)
                             .add(0xfff)
                             .add(odd)
                             .lanewise(VectorOperators.LSHR, 13);
+            // Below the smallest normal number, 2^-14: the last bit of a float32 in [0.5, 1) is
+            // worth 2^-24, one unit of float16's subnormals, so adding 0.5 rounds to such units.
             IntVector small =
                     magnitude
                             .reinterpretAsFloats()
@@ -126,79 +143,5 @@ final class NarrowVectors {
                                     .lanewise(VectorOperators.AND, 0x8000));
             ((ShortVector) narrow.castShape(SHORTS, 0)).intoMemorySegment(s, at + 2L * i, ORDER);
         }
-    }
-
-    static FloatVector load(DataType type, MemorySegment s, long at) {
-        if (type == DataType.FLOAT32) {
-            return FloatVector.fromMemorySegment(FLOATS, s, at, ORDER);
-        }
-        ShortVector narrow = ShortVector.fromMemorySegment(SHORTS, s, at, ORDER);
-        IntVector bits = (IntVector) narrow.castShape(INTS, 0);
-        if (type == DataType.BFLOAT16) {
-            return bits.lanewise(VectorOperators.LSHL, 16).reinterpretAsFloats();
-        }
-        // float16: with the fraction in place, the exponent is 127 - 15 too small. Multiplying
-        // puts that right and normalises subnormals, exactly. 31 means infinity or NaN.
-        IntVector magnitude =
-                bits.lanewise(VectorOperators.AND, 0x7fff).lanewise(VectorOperators.LSHL, 13);
-        IntVector value = magnitude.reinterpretAsFloats().mul(0x1p112f).reinterpretAsInts();
-        value =
-                value.blend(
-                        magnitude.lanewise(VectorOperators.OR, INFINITY),
-                        magnitude.compare(VectorOperators.GE, 31 << 23));
-        return value.lanewise(
-                        VectorOperators.OR,
-                        bits.lanewise(VectorOperators.LSHL, 16).lanewise(VectorOperators.AND, SIGN))
-                .reinterpretAsFloats();
-    }
-
-    static void store(FloatVector values, DataType type, MemorySegment s, long at) {
-        if (type == DataType.FLOAT32) {
-            values.intoMemorySegment(s, at, ORDER);
-            return;
-        }
-        IntVector bits = values.reinterpretAsInts();
-        IntVector narrow = type == DataType.BFLOAT16 ? bfloat16(bits) : float16(bits);
-        // castShape, since C2 of JDK 25 takes more than twice as long for convertShape.
-        ((ShortVector) narrow.castShape(SHORTS, 0)).intoMemorySegment(s, at, ORDER);
-    }
-
-    private static IntVector bfloat16(IntVector bits) {
-        IntVector high = bits.lanewise(VectorOperators.LSHR, 16);
-        IntVector rounded =
-                bits.add(high.lanewise(VectorOperators.AND, 1))
-                        .add(0x7fff)
-                        .lanewise(VectorOperators.LSHR, 16);
-        // A NaN must not be rounded into infinity: set its quiet bit instead.
-        return rounded.blend(
-                high.lanewise(VectorOperators.OR, 0x40),
-                bits.lanewise(VectorOperators.AND, ~SIGN).compare(VectorOperators.GT, INFINITY));
-    }
-
-    private static IntVector float16(IntVector bits) {
-        IntVector magnitude = bits.lanewise(VectorOperators.AND, ~SIGN);
-        IntVector odd =
-                magnitude.lanewise(VectorOperators.LSHR, 13).lanewise(VectorOperators.AND, 1);
-        // Rebias the exponent and round; 65520 and above carry into float16's infinity.
-        IntVector code =
-                magnitude
-                        .sub((127 - 15) << 23)
-                        .add(0xfff)
-                        .add(odd)
-                        .lanewise(VectorOperators.LSHR, 13);
-        // Below the smallest normal number, 2^-14: the last bit of a float32 in [0.5, 1) is worth
-        // 2^-24, one unit of float16's subnormals, so adding 0.5 rounds to such units.
-        IntVector small =
-                magnitude
-                        .reinterpretAsFloats()
-                        .add(0.5f)
-                        .reinterpretAsInts()
-                        .sub(Float.floatToRawIntBits(0.5f));
-        code = code.blend(small, magnitude.compare(VectorOperators.LT, (127 - 14) << 23));
-        code = code.blend(0x7c00, magnitude.compare(VectorOperators.GE, (127 + 16) << 23));
-        code = code.blend(0x7e00, magnitude.compare(VectorOperators.GT, INFINITY));
-        return code.lanewise(
-                VectorOperators.OR,
-                bits.lanewise(VectorOperators.LSHR, 16).lanewise(VectorOperators.AND, 0x8000));
     }
 }

@@ -3,6 +3,7 @@ package io.jccl.kernel;
 import io.jccl.device.DataType;
 import java.lang.foreign.MemorySegment;
 import java.lang.invoke.MethodHandles;
+import java.nio.ByteOrder;
 import jdk.incubator.vector.DoubleVector;
 import jdk.incubator.vector.FloatVector;
 import jdk.incubator.vector.VectorOperators;
@@ -14,12 +15,14 @@ import jdk.incubator.vector.VectorSpecies;
  */
 final class VectorNorm extends NormKernel {
     private static final VectorSpecies<Double> DOUBLES = DoubleVector.SPECIES_PREFERRED;
-    private static final int WIDTH = FloatVector.SPECIES_PREFERRED.length();
+    private static final VectorSpecies<Float> FLOATS = FloatVector.SPECIES_PREFERRED;
+    private static final ByteOrder ORDER = ByteOrder.nativeOrder();
+    private static final int WIDTH = FLOATS.length();
     private static final int HALF = DOUBLES.length();
 
-    /** A multiple of all widths; 16 KiB of float32. */
-    private static final int BLOCK = 4096;
+    private static final int BLOCK = NarrowVectors.SCRATCH;
 
+    private static final float[] NONE = {};
     private static final DataType TYPE;
     private static final int SIZE;
     private static final NormKernel REST;
@@ -40,10 +43,15 @@ final class VectorNorm extends NormKernel {
     @Override
     void add(MemorySegment s, long at, int n, double[] sums) {
         int whole = n / LANES * LANES;
+        float[] wide = TYPE == DataType.FLOAT32 ? NONE : NarrowVectors.scratch();
         for (int from = 0; from < whole; from += BLOCK) {
-            int rows = Math.min(BLOCK, whole - from) / LANES;
+            int count = Math.min(BLOCK, whole - from);
+            long block = at + (long) from * SIZE;
+            if (TYPE != DataType.FLOAT32) {
+                NarrowVectors.widen(TYPE, s, block, wide, 0, count);
+            }
             for (int column = 0; column < LANES; column += WIDTH) {
-                column(s, at + (long) (from + column) * SIZE, rows, sums, column);
+                column(s, block, wide, count, sums, column);
             }
         }
         if (whole < n) {
@@ -51,11 +59,17 @@ final class VectorNorm extends NormKernel {
         }
     }
 
-    private static void column(MemorySegment s, long at, int rows, double[] sums, int column) {
+    /** Adds the squares of a column; float32 is read from memory, what was narrow from the array. */
+    private static void column(
+            MemorySegment s, long at, float[] wide, int count, double[] sums, int column) {
         DoubleVector low = DoubleVector.fromArray(DOUBLES, sums, column);
         DoubleVector high = DoubleVector.fromArray(DOUBLES, sums, column + HALF);
-        for (int i = 0; i < rows; i++) {
-            FloatVector values = NarrowVectors.load(TYPE, s, at + (long) i * LANES * SIZE);
+        for (int i = column; i < count; i += LANES) {
+            FloatVector values =
+                    TYPE == DataType.FLOAT32
+                            ? FloatVector.fromMemorySegment(
+                                    FLOATS, s, at + (long) i * Float.BYTES, ORDER)
+                            : FloatVector.fromArray(FLOATS, wide, i);
             DoubleVector a = (DoubleVector) values.convertShape(VectorOperators.F2D, DOUBLES, 0);
             DoubleVector b = (DoubleVector) values.convertShape(VectorOperators.F2D, DOUBLES, 1);
             low = low.add(a.mul(a));

@@ -18,13 +18,16 @@ final class VectorUpdate extends UpdateKernel {
     private static final ByteOrder ORDER = ByteOrder.nativeOrder();
     private static final VectorSpecies<Float> SPECIES = FloatVector.SPECIES_PREFERRED;
     private static final int LANES = SPECIES.length();
-    private static final int WIDTH = SPECIES.vectorByteSize();
     private static final Rule RULE;
     private static final DataType GRADIENTS;
     private static final @Nullable DataType TARGET;
     private static final int GRADIENT_SIZE;
     private static final int TARGET_SIZE;
     private static final UpdateKernel REST;
+    private static final float[] NONE = {};
+
+    /** Elements that are converted at a time: gradients in scratch, new parameters after them. */
+    private static final int BLOCK = NarrowVectors.SCRATCH / 2;
 
     static {
         try {
@@ -44,6 +47,36 @@ final class VectorUpdate extends UpdateKernel {
 
     @Override
     public void run(UpdateWork c, long s, long g, long t, int n) {
+        int whole = SPECIES.loopBound(n);
+        if (GRADIENTS == DataType.FLOAT32 && (TARGET == null || TARGET == DataType.FLOAT32)) {
+            update(c, s, g, t, whole, NONE);
+        } else {
+            float[] wide = NarrowVectors.scratch();
+            for (int from = 0; from < whole; from += BLOCK) {
+                int count = Math.min(BLOCK, whole - from);
+                long source = g + (long) from * GRADIENT_SIZE;
+                long target = t + (long) from * TARGET_SIZE;
+                if (GRADIENTS != DataType.FLOAT32) {
+                    NarrowVectors.widen(GRADIENTS, c.gradients, source, wide, 0, count);
+                }
+                update(c, s + (long) from * Float.BYTES, source, target, count, wide);
+                if (TARGET != null && TARGET != DataType.FLOAT32) {
+                    NarrowVectors.round(wide, BLOCK, TARGET, c.target, target, count);
+                }
+            }
+        }
+        if (whole < n) {
+            REST.run(
+                    c,
+                    s + (long) whole * Float.BYTES,
+                    g + (long) whole * GRADIENT_SIZE,
+                    t + (long) whole * TARGET_SIZE,
+                    n - whole);
+        }
+    }
+
+    /** Whole vectors; what is narrow in memory is float32 in an array here. */
+    private static void update(UpdateWork c, long s, long g, long t, int n, float[] wide) {
         MemorySegment ps = c.parameters;
         MemorySegment ms = c.first;
         MemorySegment vs = c.second;
@@ -58,12 +91,14 @@ final class VectorUpdate extends UpdateKernel {
         float rate = c.rate;
         float root = c.root;
         float epsilon = c.epsilon;
-        int vectors = n / LANES;
-        for (int i = 0; i < vectors; i++) {
-            long x = s + (long) i * WIDTH;
+        for (int i = 0; i < n; i += LANES) {
+            long at = (long) i * Float.BYTES;
+            long x = s + at;
             FloatVector gradient =
-                    NarrowVectors.load(GRADIENTS, gs, g + (long) i * LANES * GRADIENT_SIZE)
-                            .mul(factor);
+                    GRADIENTS == DataType.FLOAT32
+                            ? FloatVector.fromMemorySegment(SPECIES, gs, g + at, ORDER)
+                            : FloatVector.fromArray(SPECIES, wide, i);
+            gradient = gradient.mul(factor);
             FloatVector p = FloatVector.fromMemorySegment(SPECIES, ps, x, ORDER);
             if (RULE == Rule.ADAMW || RULE == Rule.LION) {
                 p = p.mul(decay);
@@ -99,18 +134,11 @@ final class VectorUpdate extends UpdateKernel {
                 }
             }
             p.intoMemorySegment(ps, x, ORDER);
-            if (TARGET != null) {
-                NarrowVectors.store(p, TARGET, ts, t + (long) i * LANES * TARGET_SIZE);
+            if (TARGET == DataType.FLOAT32) {
+                p.intoMemorySegment(ts, t + at, ORDER);
+            } else if (TARGET != null) {
+                p.intoArray(wide, BLOCK + i);
             }
-        }
-        int done = vectors * LANES;
-        if (done < n) {
-            REST.run(
-                    c,
-                    s + (long) done * Float.BYTES,
-                    g + (long) done * GRADIENT_SIZE,
-                    t + (long) done * TARGET_SIZE,
-                    n - done);
         }
     }
 }

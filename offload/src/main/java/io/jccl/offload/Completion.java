@@ -25,4 +25,11 @@ public interface Completion {
      * @throws io.jccl.error.JcclException if it failed
      */
     void await(Duration timeout);
+
+    /**
+     * Returns the object to its owner for reuse once the work has ended, so that a loop creates no
+     * objects. Optional; a completion must not be used afterwards, unless its class states
+     * otherwise.
+     */
+    default void recycle() {}
 }

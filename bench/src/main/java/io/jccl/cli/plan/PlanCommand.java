@@ -89,7 +89,7 @@ public final class PlanCommand implements Callable<Integer> {
             names = "--optimizer",
             paramLabel = "<name>",
             converter = OptimizerOf.class,
-            description = "adam, adamw, adam-8bit, sgd-momentum or sgd (default: adam).")
+            description = "adam, adamw, adam-8bit, adafactor, sgd-momentum or sgd (default: adam).")
     private OptimizerKind optimizer = OptimizerKind.ADAM;
 
     @Option(

@@ -1,5 +1,6 @@
 package io.jccl.cli.train;
 
+import io.jccl.offload.optim.Adafactor;
 import io.jccl.offload.optim.Adam;
 import io.jccl.offload.optim.Adam8bit;
 import io.jccl.offload.optim.AdamW;
@@ -26,7 +27,8 @@ final class RecipeOptions {
         sgd,
         lion,
         lamb,
-        adam8bit
+        adam8bit,
+        adafactor
     }
 
     @Option(
@@ -81,10 +83,10 @@ final class RecipeOptions {
     @Option(
             names = "--optimizer",
             defaultValue = "adam",
-            paramLabel = "<adam|adamw|sgd|lion|lamb|adam8bit>",
+            paramLabel = "<adam|adamw|sgd|lion|lamb|adam8bit|adafactor>",
             description =
-                    "Update rule; sgd has a momentum of 0.9, adam8bit moments of 8 bits (default:"
-                            + " ${DEFAULT-VALUE}).")
+                    "Update rule; sgd has a momentum of 0.9, adam8bit moments of 8 bits, adafactor"
+                            + " means of rows and columns (default: ${DEFAULT-VALUE}).")
     Rule rule = Rule.adam;
 
     @Option(
@@ -132,6 +134,7 @@ final class RecipeOptions {
                     case lion -> Lion.defaults();
                     case lamb -> Lamb.defaults();
                     case adam8bit -> Adam8bit.defaults();
+                    case adafactor -> Adafactor.defaults();
                 };
         return weightDecay == null ? base : base.withWeightDecay(weightDecay);
     }
@@ -190,14 +193,16 @@ final class RecipeOptions {
 
     /** What does not go together is refused. */
     void check(Techniques t, boolean cuda) {
-        if (rule == Rule.lamb && t.tensor() > 1) {
+        if ((rule == Rule.lamb || rule == Rule.adafactor) && t.tensor() > 1) {
             throw new IllegalArgumentException(
-                    "--optimizer is lamb, which needs the norms of whole matrices, but --tp "
+                    "--optimizer is "
+                            + rule
+                            + ", which needs sums over whole matrices, but --tp "
                             + t.tensor()
                             + " splits them; use --tp 1 or another optimizer");
         }
         boolean gpu = cuda && t.offload() == Techniques.Offload.NONE;
-        if (gpu && (rule == Rule.lamb || rule == Rule.adam8bit)) {
+        if (gpu && (rule == Rule.lamb || rule == Rule.adam8bit || rule == Rule.adafactor)) {
             throw new IllegalArgumentException(
                     "--optimizer is "
                             + rule

@@ -9,7 +9,9 @@ import io.jccl.error.JcclTimeoutException;
 import io.jccl.internal.Deadline;
 import io.jccl.internal.Interrupts;
 import io.jccl.internal.Waits;
+import java.lang.foreign.MemorySegment;
 import java.time.Duration;
+import java.util.ArrayDeque;
 import java.util.Objects;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.jspecify.annotations.Nullable;
@@ -29,6 +31,9 @@ public final class HostStream implements Stream {
     private final @Nullable Queue queue;
 
     private final Leaks.@Nullable Watched watched;
+
+    /** Copies that have run; guarded by itself. */
+    private final ArrayDeque<Copy> spare = new ArrayDeque<>();
 
     private HostStream(HostDevice device, @Nullable Queue queue) {
         this.device = device;
@@ -286,12 +291,51 @@ public final class HostStream implements Stream {
     @Override
     public void copy(Buffer source, Buffer target) {
         CopyChecks.checkCopy(source, target);
-        var from = source.asSegment();
-        var to = target.asSegment();
-        if (from.asOverlappingSlice(to).isPresent()) {
+        MemorySegment from = source.asSegment();
+        MemorySegment to = target.asSegment();
+        if (overlap(from, to)) {
             throw CopyChecks.overlapping(source, target);
         }
-        submit(() -> to.copyFrom(from));
+        Copy copy;
+        synchronized (spare) {
+            copy = spare.pollLast();
+        }
+        if (copy == null) {
+            copy = new Copy(spare);
+        }
+        copy.from = from;
+        copy.to = to;
+        submit(copy);
+    }
+
+    /** Without an allocation for memory outside the Java heap. */
+    private static boolean overlap(MemorySegment a, MemorySegment b) {
+        if (a.isNative() && b.isNative()) {
+            return a.address() < b.address() + b.byteSize()
+                    && b.address() < a.address() + a.byteSize();
+        }
+        return a.asOverlappingSlice(b).isPresent();
+    }
+
+    /** A copy, used again once it has run. */
+    private static final class Copy implements Runnable {
+        private final ArrayDeque<Copy> spare;
+        private MemorySegment from = MemorySegment.NULL;
+        private MemorySegment to = MemorySegment.NULL;
+
+        Copy(ArrayDeque<Copy> spare) {
+            this.spare = spare;
+        }
+
+        @Override
+        public void run() {
+            to.copyFrom(from);
+            from = MemorySegment.NULL;
+            to = MemorySegment.NULL;
+            synchronized (spare) {
+                spare.addLast(this);
+            }
+        }
     }
 
     @Override

@@ -11,6 +11,11 @@ public enum OptimizerKind {
     ADAMW("adamw", 2, 0),
     /** Adam with moments of a byte each, in blocks of 2048 (arXiv 2110.02861). */
     ADAM_8BIT("adam-8bit", 2, 1),
+    /**
+     * Adafactor without a first moment: means of rows and columns, which are left out, since a
+     * matrix of thousands of both has less than a thousandth of its parameters (arXiv 1804.04235).
+     */
+    ADAFACTOR("adafactor", 0, 0),
     /** SGD with momentum. */
     SGD_MOMENTUM("sgd-momentum", 1, 0),
     /** SGD without. */

@@ -154,6 +154,11 @@ public final class IoTicket implements Completion, AutoCloseable {
     }
 
     @Override
+    public void recycle() {
+        close();
+    }
+
+    @Override
     public String toString() {
         Region r = region;
         return (write ? "write to " : "read of ")

@@ -13,8 +13,8 @@ import org.jspecify.annotations.Nullable;
  * into pieces in any way and run by any number of threads in any order, with bit-identical results.
  * Every operation is an IEEE 754 binary32 operation, rounded to nearest even and never fused, so
  * the loops on the Vector API and the plain ones are bit-identical too; only the sign and payload
- * of a NaN may differ. {@link Lamb} needs sums over whole tensors, {@link Adam8bit} pieces that
- * begin at a multiple of 256.
+ * of a NaN may differ. {@link Lamb} and {@link Adafactor} need sums over whole tensors, {@link
+ * Adam8bit} pieces that begin at a multiple of 256.
  *
  * <p>Other rules implement {@link #label}, {@link #state} and {@link #apply}:
  *
@@ -67,6 +67,41 @@ public interface Optimizer {
     default int sums() {
         return 0;
     }
+
+    /**
+     * How many passes over the elements a step takes. After each but the last, sums over the whole
+     * tensor are complete, and {@link #combine} is called.
+     *
+     * @return 1 or more
+     */
+    default int passes() {
+        return sums() == 0 ? 1 : 2;
+    }
+
+    /**
+     * How many sums over a tensor a pass has.
+     *
+     * @param pass 0 to before the last
+     * @param shape the tensor's shape
+     * @return 0 or more; the last pass has none of its own, and reads those of the pass before
+     */
+    default int sums(int pass, TensorShape shape) {
+        return pass == 0 ? sums() : 0;
+    }
+
+    /**
+     * What follows a pass over all elements of a tensor: here a rule updates state that belongs to
+     * the tensor as a whole, which every rank keeps and updates alike.
+     *
+     * @param pass the pass that has ended, before the last
+     * @param sums the sums of tensors, of all ranks
+     * @param at index of this tensor's first sum
+     * @param state parameters and moments
+     * @param tensor index of the tensor in the state's {@link OptimizerState#shapes}
+     * @param step the number of this step, 1 or more
+     */
+    default void combine(
+            int pass, double[] sums, int at, OptimizerState state, int tensor, long step) {}
 
     /**
      * One step, or one pass of it, of some elements. Called for slices of up to 65536 elements that
@@ -174,11 +209,10 @@ public interface Optimizer {
     }
 
     /**
-     * One of the two passes of a step of a rule with {@link #sums}, of some elements of a tensor
-     * that several pieces or ranks share. All pieces take the first pass before one takes the
-     * second.
+     * One of the {@link #passes} of a step of a rule with sums, of some elements of a tensor that
+     * several pieces or ranks share. All pieces take a pass before one takes the next.
      *
-     * @param pass 0, which adds to the sums, or 1, which reads them
+     * @param pass 0 or more; the last reads the sums of the one before, the others add to theirs
      * @param sums the sums of tensors
      * @param at index of this tensor's first sum
      * @param state parameters and moments

@@ -3,20 +3,13 @@ package io.jccl.offload.optim;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
-import io.jccl.internal.AtomicFile;
 import java.io.IOException;
 import java.lang.foreign.MemorySegment;
-import java.lang.foreign.ValueLayout;
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
-import java.nio.channels.FileChannel;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
-import java.nio.file.StandardOpenOption;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import java.util.Objects;
-import java.util.zip.CRC32C;
 
 /**
  * Float32 parameters and the state tensors of an optimizer in host memory, and their file.
@@ -28,22 +21,38 @@ import java.util.zip.CRC32C;
  * <p><b>Threads:</b> see {@link Optimizer}; save and restore while no step runs.
  */
 public final class OptimizerState implements AutoCloseable {
-    private static final long MAGIC =
-            ByteBuffer.wrap("JCCLOPT1".getBytes(StandardCharsets.US_ASCII))
-                    .order(ByteOrder.LITTLE_ENDIAN)
-                    .getLong();
-    private static final int HEADER = 64;
-    private static final int BLOCK = 1 << 20;
     private static final StateTensor MOMENT = StateTensor.float32("moment");
 
     private final List<Buffer> buffers;
     private final List<StateTensor> tensors;
     private final boolean owned;
+    private final List<TensorShape> shapes;
 
-    private OptimizerState(List<Buffer> buffers, List<StateTensor> tensors, boolean owned) {
+    /** Where each tensor begins, and the end, in the first one's elements and in factors. */
+    private final long[] begins;
+
+    private final long[] factors;
+
+    /** What the parameters begin with, counted from the first tensor's first element. */
+    private final long first;
+
+    private OptimizerState(
+            List<Buffer> buffers,
+            List<StateTensor> tensors,
+            List<TensorShape> shapes,
+            long first,
+            boolean owned) {
         this.buffers = buffers;
         this.tensors = tensors;
+        this.shapes = shapes;
+        this.first = first;
         this.owned = owned;
+        this.begins = new long[shapes.size() + 1];
+        this.factors = new long[shapes.size() + 1];
+        for (int i = 0; i < shapes.size(); i++) {
+            begins[i + 1] = begins[i] + shapes.get(i).count();
+            factors[i + 1] = factors[i] + shapes.get(i).factors();
+        }
     }
 
     /**
@@ -62,7 +71,8 @@ public final class OptimizerState implements AutoCloseable {
             throw new IllegalArgumentException(
                     "there are " + moments.length + " moments, expected 0 to 2");
         }
-        return of(Collections.nCopies(moments.length, MOMENT), parameters, moments);
+        return of(
+                Collections.nCopies(moments.length, MOMENT), List.of(), 0, parameters, moments);
     }
 
     /**
@@ -76,6 +86,29 @@ public final class OptimizerState implements AutoCloseable {
      * @throws UnsupportedOperationException if the memory is not host memory
      */
     public static OptimizerState of(Optimizer optimizer, Buffer parameters, Buffer... state) {
+        return of(optimizer, List.of(), 0, parameters, state);
+    }
+
+    /**
+     * As {@link #of(Optimizer, Buffer, Buffer...)}, for a rule that needs the shapes of tensors.
+     *
+     * @param optimizer determines number, types and counts
+     * @param shapes tensors that follow each other
+     * @param first which of their elements, counted from the first tensor's first, the parameters
+     *     begin with
+     * @param parameters float32 in host memory: some of these tensors' elements, and padding after
+     *     the last
+     * @param state one buffer for each state tensor
+     * @return the state; closing it does not close the buffers
+     * @throws IllegalArgumentException if type, count or number are wrong, or memory is shared
+     * @throws UnsupportedOperationException if the memory is not host memory
+     */
+    public static OptimizerState of(
+            Optimizer optimizer,
+            List<TensorShape> shapes,
+            long first,
+            Buffer parameters,
+            Buffer... state) {
         if (state.length != optimizer.moments()) {
             throw new IllegalArgumentException(
                     "there are "
@@ -85,11 +118,15 @@ public final class OptimizerState implements AutoCloseable {
                             + " has "
                             + optimizer.moments());
         }
-        return of(optimizer.state(), parameters, state);
+        return of(optimizer.state(), List.copyOf(shapes), first, parameters, state);
     }
 
     private static OptimizerState of(
-            List<StateTensor> tensors, Buffer parameters, Buffer... moments) {
+            List<StateTensor> tensors,
+            List<TensorShape> shapes,
+            long first,
+            Buffer parameters,
+            Buffer... moments) {
         Buffer[] all = new Buffer[1 + moments.length];
         all[0] = parameters;
         System.arraycopy(moments, 0, all, 1, moments.length);
@@ -105,7 +142,7 @@ public final class OptimizerState implements AutoCloseable {
                                 + tensor.type().label()
                                 + (i == 0 ? ": the CPU's optimizers keep float32 parameters" : ""));
             }
-            long expected = tensor.count(parameters.count());
+            long expected = tensor.count(parameters.count(), shapes);
             if (all[i].count() != expected) {
                 throw new IllegalArgumentException(
                         name
@@ -128,7 +165,7 @@ public final class OptimizerState implements AutoCloseable {
                 }
             }
         }
-        return new OptimizerState(List.of(all), tensors, false);
+        return new OptimizerState(List.of(all), tensors, shapes, first, false);
     }
 
     /**
@@ -141,17 +178,44 @@ public final class OptimizerState implements AutoCloseable {
      * @throws UnsupportedOperationException if the device's memory is not host memory
      */
     public static OptimizerState allocate(Optimizer optimizer, Device device, long count) {
+        return allocate(optimizer, device, List.of(), count);
+    }
+
+    /**
+     * As {@link #allocate(Optimizer, Device, long)}, for a rule that needs the shapes of tensors.
+     *
+     * @param optimizer determines number, types and counts
+     * @param device the host
+     * @param shapes tensors that follow each other: their elements are the parameters
+     * @return the state; closing it frees the memory
+     * @throws UnsupportedOperationException if the device's memory is not host memory
+     */
+    public static OptimizerState allocate(
+            Optimizer optimizer, Device device, List<TensorShape> shapes) {
+        long count = 0;
+        for (TensorShape s : shapes) {
+            count = Math.addExact(count, s.count());
+        }
+        return allocate(optimizer, device, List.copyOf(shapes), count);
+    }
+
+    private static OptimizerState allocate(
+            Optimizer optimizer, Device device, List<TensorShape> shapes, long count) {
         Buffer[] moments = new Buffer[optimizer.moments()];
         Buffer[] all = new Buffer[1 + moments.length];
         try {
             all[0] = device.allocate(DataType.FLOAT32, count).zero();
             for (int i = 1; i < all.length; i++) {
                 StateTensor t = optimizer.state().get(i - 1);
-                all[i] = device.allocate(t.type(), t.count(count)).zero();
+                all[i] = device.allocate(t.type(), t.count(count, shapes)).zero();
             }
             System.arraycopy(all, 1, moments, 0, moments.length);
             return new OptimizerState(
-                    of(optimizer, all[0], moments).buffers, optimizer.state(), true);
+                    of(optimizer, shapes, 0, all[0], moments).buffers,
+                    optimizer.state(),
+                    shapes,
+                    0,
+                    true);
         } catch (RuntimeException | Error e) {
             close(all);
             throw e;
@@ -216,6 +280,71 @@ public final class OptimizerState implements AutoCloseable {
         return tensors.get(index);
     }
 
+    /**
+     * The tensors that the parameters belong to.
+     *
+     * @return their shapes; empty if the state was made without
+     */
+    public List<TensorShape> shapes() {
+        return shapes;
+    }
+
+    /**
+     * Reads a moment of a tensor.
+     *
+     * @param index index of the moment
+     * @param from index in the state of the first element: of a whole tensor if the layout has
+     *     means of rows and columns
+     * @param to float32 in host memory, one for each element to read
+     */
+    public void decode(int index, long from, Buffer to) {
+        StateTensor t = tensor(index);
+        t.decode(shapes(t, from), memory(t, index, from, to.count()), to);
+    }
+
+    /**
+     * Writes a moment of a tensor; see {@link #decode}.
+     *
+     * @param index index of the moment
+     * @param from index in the state of the first element
+     * @param values float32 in host memory, one for each element to write
+     */
+    public void encode(int index, long from, Buffer values) {
+        StateTensor t = tensor(index);
+        t.encode(shapes(t, from), values, memory(t, index, from, values.count()));
+    }
+
+    private List<TensorShape> shapes(StateTensor t, long from) {
+        return t.layout() == StateTensor.Layout.FACTORED
+                ? List.of(shapes.get(tensorAt(from)))
+                : List.of();
+    }
+
+    private Buffer memory(StateTensor t, int index, long from, long count) {
+        if (t.layout() != StateTensor.Layout.FACTORED) {
+            return moment(index).slice(t.count(from), t.count(count));
+        }
+        int tensor = tensorAt(from);
+        return moment(index).slice(factors[tensor], factors[tensor + 1] - factors[tensor]);
+    }
+
+    /** Index of the tensor that an element of the parameters belongs to. */
+    int tensorAt(long from) {
+        int found = Arrays.binarySearch(begins, first + from);
+        // What comes after the last tensor is its padding.
+        return Math.min(found >= 0 ? found : -found - 2, shapes.size() - 1);
+    }
+
+    /** Index in a tensor of an element of the parameters. */
+    long indexIn(int tensor, long from) {
+        return first + from - begins[tensor];
+    }
+
+    /** Index of a tensor's first factor. */
+    long factorsAt(int tensor) {
+        return factors[tensor];
+    }
+
     /** Whether an optimizer keeps such state. */
     boolean fits(Optimizer optimizer) {
         List<StateTensor> wanted = optimizer.state();
@@ -240,86 +369,7 @@ public final class OptimizerState implements AutoCloseable {
      * @throws IllegalArgumentException if step is negative
      */
     public void save(Path file, long step) throws IOException {
-        if (step < 0) {
-            throw new IllegalArgumentException("step is " + step + ", expected 0 or more");
-        }
-        try {
-            AtomicFile.write(
-                    file,
-                    c -> {
-                        CRC32C crc = new CRC32C();
-                        ByteBuffer block =
-                                ByteBuffer.allocateDirect(BLOCK).order(ByteOrder.LITTLE_ENDIAN);
-                        block.putLong(MAGIC).putLong(moments()).putLong(count()).putLong(step);
-                        write(c, crc, block.position(HEADER));
-                        for (Buffer b : buffers) {
-                            MemorySegment s = b.asSegment();
-                            for (long at = 0; at < s.byteSize(); at += BLOCK) {
-                                int n = (int) Math.min(BLOCK, s.byteSize() - at);
-                                block.clear();
-                                copy(b, s, at, MemorySegment.ofBuffer(block), 0, n, true);
-                                write(c, crc, block.position(n));
-                            }
-                        }
-                        block.clear();
-                        write(c, new CRC32C(), block.putInt((int) crc.getValue()));
-                    });
-        } catch (IOException e) {
-            throw new IOException(
-                    "cannot save "
-                            + fileSize()
-                            + " bytes of optimizer state to "
-                            + file
-                            + ", which is as it was: "
-                            + e,
-                    e);
-        }
-        Path folder = file.toAbsolutePath().getParent();
-        if (folder != null) {
-            AtomicFile.force(folder);
-        }
-    }
-
-    private long fileSize() {
-        long sum = HEADER + Integer.BYTES;
-        for (Buffer b : buffers) {
-            sum += b.byteSize();
-        }
-        return sum;
-    }
-
-    private static void write(FileChannel c, CRC32C crc, ByteBuffer block) throws IOException {
-        block.flip();
-        crc.update(block);
-        block.rewind();
-        while (block.hasRemaining()) {
-            c.write(block);
-        }
-    }
-
-    /** Copies, float32 in little-endian order on the side of the file. */
-    private static void copy(
-            Buffer of,
-            MemorySegment from,
-            long fromAt,
-            MemorySegment to,
-            long toAt,
-            int n,
-            boolean out) {
-        if (of.dataType() != DataType.FLOAT32) {
-            MemorySegment.copy(from, fromAt, to, toAt, n);
-            return;
-        }
-        var little = ValueLayout.JAVA_INT_UNALIGNED.withOrder(ByteOrder.LITTLE_ENDIAN);
-        var here = ValueLayout.JAVA_INT_UNALIGNED;
-        MemorySegment.copy(
-                from,
-                out ? here : little,
-                fromAt,
-                to,
-                out ? little : here,
-                toAt,
-                n / Integer.BYTES);
+        StateFile.save(buffers, file, step);
     }
 
     /**
@@ -331,79 +381,7 @@ public final class OptimizerState implements AutoCloseable {
      *     state
      */
     public long restore(Path file) throws IOException {
-        try (FileChannel c = FileChannel.open(file, StandardOpenOption.READ)) {
-            ByteBuffer block = ByteBuffer.allocateDirect(BLOCK).order(ByteOrder.LITTLE_ENDIAN);
-            if (c.size() < HEADER) {
-                throw new IOException(
-                        file + " is not an optimizer state: it has " + c.size() + " bytes");
-            }
-            read(c, block, 0, HEADER, file);
-            if (block.getLong(0) != MAGIC) {
-                throw new IOException(file + " is not an optimizer state: it has another header");
-            }
-            long step = block.getLong(24);
-            if (block.getLong(8) != moments() || block.getLong(16) != count()) {
-                throw new IOException(
-                        file
-                                + " holds "
-                                + block.getLong(16)
-                                + " parameters with "
-                                + block.getLong(8)
-                                + " moments, expected "
-                                + count()
-                                + " with "
-                                + moments());
-            }
-            long size = fileSize();
-            if (c.size() != size) {
-                throw new IOException(
-                        file
-                                + " is torn: it has "
-                                + c.size()
-                                + " bytes, expected "
-                                + size
-                                + "; take an older one");
-            }
-            CRC32C crc = new CRC32C();
-            long end = size - Integer.BYTES;
-            for (long at = 0; at < end; at += BLOCK) {
-                read(c, block, at, (int) Math.min(BLOCK, end - at), file);
-                crc.update(block);
-            }
-            read(c, block, end, Integer.BYTES, file);
-            if (block.getInt(0) != (int) crc.getValue()) {
-                throw new IOException(
-                        file
-                                + " is damaged: its checksum is "
-                                + Integer.toHexString(block.getInt(0))
-                                + ", its content gives "
-                                + Integer.toHexString((int) crc.getValue())
-                                + "; take an older one");
-            }
-            long base = HEADER;
-            for (Buffer b : buffers) {
-                MemorySegment s = b.asSegment();
-                for (long at = 0; at < s.byteSize(); at += BLOCK) {
-                    int n = (int) Math.min(BLOCK, s.byteSize() - at);
-                    read(c, block, base + at, n, file);
-                    copy(b, MemorySegment.ofBuffer(block), 0, s, at, n, false);
-                }
-                base += s.byteSize();
-            }
-            return step;
-        }
-    }
-
-    private static void read(FileChannel c, ByteBuffer block, long at, int n, Path file)
-            throws IOException {
-        block.clear().limit(n);
-        while (block.hasRemaining()) {
-            if (c.read(block, at + block.position()) < 0) {
-                throw new IOException(
-                        file + " ends at byte " + (at + block.position()) + " while it is read");
-            }
-        }
-        block.flip();
+        return StateFile.restore(buffers, file);
     }
 
     /** Frees the memory, if it was allocated with the state. Closing twice does nothing. */

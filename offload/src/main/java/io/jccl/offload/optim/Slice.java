@@ -5,6 +5,7 @@ import static java.lang.foreign.ValueLayout.JAVA_SHORT_UNALIGNED;
 
 import io.jccl.device.DataType;
 import io.jccl.internal.Bfloat16;
+import io.jccl.kernel.Chunks;
 import io.jccl.kernel.UpdateWork;
 import java.lang.foreign.MemorySegment;
 import java.util.Arrays;
@@ -16,6 +17,9 @@ import java.util.Arrays;
  * <p><b>Threads:</b> one at a time; valid until the kernel returns.
  */
 public final class Slice {
+    /** Elements at most. */
+    static final int MOST = Chunks.CHUNK;
+
     /** Room for the decoded blocks of two tensors. */
     final float[] scratch = new float[2 * Quantized.BLOCK];
 

@@ -64,8 +64,8 @@ final class SliceWork extends Chunks.Work {
             for (int k = 0; adds && k < sums; k++) {
                 partial[(int) (i / Chunks.CHUNK) * sums + k] = s.sums[k];
             }
-            if (!adds && targetType != null) {
-                write(s, targetType, i);
+            if (!adds) {
+                write(s, i);
             }
         }
     }
@@ -81,7 +81,12 @@ final class SliceWork extends Chunks.Work {
         }
     }
 
-    private void write(Slice s, DataType type, long at) {
+    /** Writes the parameters of a slice to the target, if there is one. */
+    void write(Slice s, long at) {
+        DataType type = targetType;
+        if (type == null) {
+            return;
+        }
         for (int i = 0; i < s.count; i++) {
             float p = s.parameter(i);
             switch (type) {

@@ -26,6 +26,8 @@ final class StepWork {
 
     private int sums;
 
+    private double[] room = {};
+
     /** For a number of threads. */
     StepWork(int threads) {
         slices = new SliceWork(threads);
@@ -72,6 +74,28 @@ final class StepWork {
         if (pass == 0) {
             slices.addSums(count, values, at);
         }
+    }
+
+    /** Room for sums, with any content. */
+    double[] sums(int count) {
+        if (room.length < count) {
+            room = new double[count];
+        }
+        return room;
+    }
+
+    /** Elements of what was prepared, from an index in it to at most its count. */
+    Slice slice(long from, long index, long count) {
+        Slice s = slices.settings;
+        s.from = from + index;
+        s.gradientFrom = index;
+        s.count = (int) Math.min(Slice.MOST, count - index);
+        return s;
+    }
+
+    /** Writes the parameters of a slice to the target, if there is one. */
+    void writeTarget(Slice s, long index) {
+        slices.write(s, index);
     }
 
     /** The calling thread's own. */
@@ -244,9 +268,9 @@ final class StepWork {
         work.add1 = (float) (1 - beta1);
         work.keep2 = (float) beta2;
         work.add2 = (float) (1 - beta2);
-        // StrictMath gives the same bits on every machine.
-        work.rate = (float) (learningRate / (1 - StrictMath.pow(beta1, (double) step)));
-        work.root = (float) (1 / Math.sqrt(1 - StrictMath.pow(beta2, (double) step)));
+        // The same bits on every machine, and no objects, unlike StrictMath.pow.
+        work.rate = (float) (learningRate / (1 - Checks.power(beta1, step)));
+        work.root = (float) (1 / Math.sqrt(1 - Checks.power(beta2, step)));
         work.epsilon = (float) epsilon;
     }
 

@@ -67,15 +67,25 @@ final class Checkpoint {
 
         /** Bytes of parameters (0) or a state tensor of some elements. */
         long bytes(int k, long count) {
-            StateTensor t = k == 0 ? MASTER : state.get(k - 1);
+            StateTensor t = tensor(k);
             return t.count(count) * t.type().size();
         }
 
+        /** Bytes of parameters (0) or a state tensor: of means of rows and columns all. */
+        long bytes(int k, Range r) {
+            StateTensor t = tensor(k);
+            return t.count(r.count, r.layer.shapes()) * t.type().size();
+        }
+
+        StateTensor tensor(int k) {
+            return k == 0 ? MASTER : state.get(k - 1);
+        }
+
         /** Bytes of parameters and state. */
-        long bytes(long count) {
+        long bytes(Range r) {
             long sum = 0;
             for (int k = 0; k <= moments(); k++) {
-                sum += bytes(k, count);
+                sum += bytes(k, r);
             }
             return sum;
         }
@@ -83,7 +93,7 @@ final class Checkpoint {
         long dataBytes() {
             long sum = 0;
             for (Range r : ranges) {
-                sum += bytes(r.count);
+                sum += bytes(r);
             }
             return sum;
         }
@@ -217,7 +227,8 @@ final class Checkpoint {
                 .flip();
     }
 
-    private static Shard open(Path file, String optimizer, List<StateTensor> state)
+    private static Shard open(
+            Path file, String optimizer, List<StateTensor> state, List<ShardedLayer> layers)
             throws IOException {
         try (FileChannel c = FileChannel.open(file, StandardOpenOption.READ)) {
             int before = MAGIC.length + 2 * Integer.BYTES;
@@ -240,7 +251,7 @@ final class Checkpoint {
             if ((int) crc.getValue() != expected) {
                 throw damaged(file, "the checksum of its header is wrong");
             }
-            Header h = decode(body, optimizer, state);
+            Header h = decode(body, optimizer, state, layers);
             long data = before + (long) length;
             long whole = data + h.dataBytes() + Integer.BYTES;
             if (c.size() != whole && h.optimizer.equals(optimizer)) {
@@ -255,7 +266,8 @@ final class Checkpoint {
                 file + " is damaged: " + what + "; remove its folder to load an older step");
     }
 
-    private static Header decode(byte[] body, String expected, List<StateTensor> state)
+    private static Header decode(
+            byte[] body, String expected, List<StateTensor> state, List<ShardedLayer> model)
             throws IOException {
         var in = new java.io.DataInputStream(new java.io.ByteArrayInputStream(body));
         long id = in.readLong();
@@ -275,7 +287,12 @@ final class Checkpoint {
             for (int t = 0; t < count; t++) {
                 tensors.add(new ShardedLayer.Tensor(in.readUTF(), in.readLong()));
             }
-            ranges.add(new Range(new ShardedLayer(name, tensors), in.readLong(), in.readLong()));
+            ShardedLayer layer = new ShardedLayer(name, tensors);
+            // Shapes are those of the model, which is compared by names and counts.
+            if (i < model.size() && model.get(i).sameTensors(layer)) {
+                layer = model.get(i);
+            }
+            ranges.add(new Range(layer, in.readLong(), in.readLong()));
         }
         List<StateTensor> tensors =
                 optimizer.equals(expected) && moments == state.size()
@@ -318,7 +335,7 @@ final class Checkpoint {
             }
             files.sort(Comparator.naturalOrder());
             for (Path file : files) {
-                Shard s = open(file, optimizer, state);
+                Shard s = open(file, optimizer, state, layers);
                 check(s, layers, optimizer, state.size());
                 saves.computeIfAbsent(s.header.id, id -> new ArrayList<>()).add(s);
             }
@@ -356,7 +373,7 @@ final class Checkpoint {
                     s.file + " has " + h.ranges.size() + " layers, the model " + layers.size());
         }
         for (int i = 0; i < layers.size(); i++) {
-            if (!h.ranges.get(i).layer.equals(layers.get(i))) {
+            if (!h.ranges.get(i).layer.sameTensors(layers.get(i))) {
                 throw new IOException(
                         s.file
                                 + " is of another model: its layer "
@@ -427,14 +444,28 @@ final class Checkpoint {
         for (Shard s : shards) {
             long at = s.data;
             for (int i = 0; i < layer; i++) {
-                at += s.header.bytes(s.header.ranges.get(i).count);
+                at += s.header.bytes(s.header.ranges.get(i));
             }
             Range r = s.header.ranges.get(layer);
             for (int i = 0; i < k; i++) {
-                at += s.header.bytes(i, r.count);
+                at += s.header.bytes(i, r);
+            }
+            StateTensor tensor = s.header.tensor(k);
+            if (tensor.layout() == StateTensor.Layout.FACTORED) {
+                // Each file has it all.
+                try (FileChannel c = FileChannel.open(s.file, StandardOpenOption.READ)) {
+                    long bytes = memory.byteSize();
+                    for (long i = 0; i < bytes; i += BLOCK) {
+                        block.clear().limit((int) Math.min(BLOCK, bytes - i));
+                        readFully(c, at + i, block, s.file);
+                        MemorySegment got = MemorySegment.ofBuffer(block);
+                        swapIfBig(got);
+                        memory.asSlice(i, got.byteSize()).copyFrom(got);
+                    }
+                }
+                return;
             }
             // Ranges begin at a multiple of a unit.
-            StateTensor tensor = k == 0 ? MASTER : s.header.state.get(k - 1);
             int unit = tensor.unit();
             int bytes = Math.toIntExact(s.header.bytes(k, unit));
             long first = Math.max(from, r.from);

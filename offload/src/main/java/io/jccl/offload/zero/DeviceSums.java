@@ -8,7 +8,6 @@ import io.jccl.device.DataType;
 import io.jccl.device.Stream;
 import io.jccl.offload.Tier;
 import io.jccl.offload.Transfer;
-import io.jccl.offload.TransferEngine;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
@@ -28,8 +27,8 @@ final class DeviceSums {
 
     private final Compute compute;
     private final Stream stream;
-    private final TransferEngine engine;
-    private final List<Part> parts;
+    private final Copies copies;
+    private final Part[] parts;
 
     /** Narrow gradients, widened to a float32 accumulator's type. */
     private final @Nullable Buffer wide;
@@ -45,8 +44,8 @@ final class DeviceSums {
     DeviceSums(ZeroConfig config, Compute compute, Ranks ranks, List<Part> parts, Memory memory) {
         this.compute = compute;
         this.stream = ranks.stream;
-        this.engine = config.tiers().engine();
-        this.parts = parts;
+        this.copies = new Copies(config.tiers().engine());
+        this.parts = parts.toArray(Part[]::new);
         ZeroOptions options = config.options();
         this.wide =
                 options.accumulator() == options.type()
@@ -118,19 +117,19 @@ final class DeviceSums {
 
     /** Lets the first part's gradients come. */
     void begin() {
-        start(parts.getFirst());
+        start(parts[0]);
     }
 
     private void start(Part p) {
-        coming[p.index % STAGES] = engine.toHost(p.updateGradients, staged.get(p.index), 0);
+        coming[p.index % STAGES] = copies.toHost(p.updateGradients, staged.get(p.index));
     }
 
     /** A part's gradients in pinned memory; the next part's begin to come. */
     Buffer take(Part p) {
         Objects.requireNonNull(coming[p.index % STAGES]).await(FOREVER);
         coming[p.index % STAGES] = null;
-        if (p.index + 1 < parts.size()) {
-            start(parts.get(p.index + 1));
+        if (p.index + 1 < parts.length) {
+            start(parts[p.index + 1]);
         }
         return staged.get(p.index);
     }

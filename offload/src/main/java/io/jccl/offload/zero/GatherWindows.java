@@ -9,8 +9,8 @@ import io.jccl.device.Stream;
 import io.jccl.offload.Completion;
 import io.jccl.offload.Tier;
 import io.jccl.offload.Transfer;
-import io.jccl.offload.TransferEngine;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
 import org.jspecify.annotations.Nullable;
@@ -23,11 +23,11 @@ final class GatherWindows {
     private final ZeroOptions options;
     private final boolean resident;
     private final Communicator comm;
-    private final TransferEngine engine;
+    private final Copies copies;
     private final Ranks ranks;
     private final Stream stream;
-    private final List<Part> parts;
-    private final List<Window> windows = new ArrayList<>();
+    private final Part[] parts;
+    private final Window[] windows;
     private int lastGathered = -1;
 
     /** Why a layer that a stream waited for did not arrive. */
@@ -82,13 +82,12 @@ final class GatherWindows {
         this.options = config.options();
         this.resident = config.resident();
         this.comm = config.comm();
-        this.engine = config.tiers().engine();
+        this.copies = new Copies(config.tiers().engine());
         this.ranks = ranks;
         this.stream = ranks.stream;
-        this.parts = parts;
-        for (int i = 0; !resident && i <= options.prefetch(); i++) {
-            windows.add(new Window(config, parts, memory));
-        }
+        this.parts = parts.toArray(Part[]::new);
+        this.windows = new Window[resident ? 0 : 1 + options.prefetch()];
+        Arrays.setAll(windows, i -> new Window(config, parts, memory));
     }
 
     /** As {@link ZeroOptimizer#gather(int)}. */
@@ -148,14 +147,14 @@ final class GatherWindows {
         try {
             for (int i = 1; i <= options.prefetch(); i++) {
                 int next = p.index + i * direction;
-                if (next < 0 || next >= parts.size() || find(next) != null) {
+                if (next < 0 || next >= parts.length || find(next) != null) {
                     continue;
                 }
                 Window other = pick();
                 if (other == null) {
                     break;
                 }
-                Part n = parts.get(next);
+                Part n = parts[next];
                 begin(other, n);
                 other.lastUse = ++uses;
                 // A store is read ahead, but collectives must come in one order on all ranks, and
@@ -193,11 +192,20 @@ final class GatherWindows {
         return best;
     }
 
-    List<String> held() {
+    /** Throws if a layer is held. */
+    void checkFree() {
+        for (Window w : windows) {
+            if (w.held > 0) {
+                throw new IllegalStateException(held() + " are held: release them before the step");
+            }
+        }
+    }
+
+    private List<String> held() {
         List<String> held = new ArrayList<>();
         for (Window w : windows) {
             if (w.held > 0) {
-                held.add(parts.get(w.layer).layer.name());
+                held.add(parts[w.layer].layer.name());
             }
         }
         return held;
@@ -220,12 +228,13 @@ final class GatherWindows {
 
     /** Waits for what is on its way into a window, however that ends. */
     private void settle(Window w) {
-        if (w.read != null && !w.read.isDone()) {
+        Completion read = w.read;
+        if (read != null) {
+            w.read = null;
             try {
-                w.read.await(FOREVER);
+                TieredTensor.finish(read);
             } catch (RuntimeException e) {
                 // It was for a layer that is no longer needed.
-                w.read = null;
             }
         }
         if (w.enqueued) {
@@ -244,7 +253,9 @@ final class GatherWindows {
         Buffer to = (options.stage() == 3 ? w.own : w.all).get(p.index);
         try {
             if (p.parameters.inStore()) {
-                Objects.requireNonNull(w.read).await(FOREVER);
+                Completion read = Objects.requireNonNull(w.read);
+                w.read = null;
+                TieredTensor.finish(read);
                 copyIn(w, w.stage.get(p.index), to);
             } else if (p.parameters.tier == Tier.PINNED) {
                 copyIn(w, p.parameters.memory(), to);
@@ -264,7 +275,7 @@ final class GatherWindows {
     }
 
     private void copyIn(Window w, Buffer from, Buffer to) {
-        Transfer t = engine.toDevice(from, to, 0, w.freed);
+        Transfer t = copies.toDevice(from, to, w.freed);
         w.transfer = t;
         t.before(stream);
     }
@@ -323,6 +334,6 @@ final class GatherWindows {
 
     /** A window for other uses while no layer is held. */
     Window any() {
-        return windows.getFirst();
+        return windows[0];
     }
 }

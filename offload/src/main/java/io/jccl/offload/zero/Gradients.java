@@ -11,9 +11,9 @@ import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.offload.Tier;
 import io.jccl.offload.Transfer;
-import io.jccl.offload.TransferEngine;
 import io.jccl.offload.optim.GradientNorm;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
 import org.jspecify.annotations.Nullable;
@@ -30,12 +30,12 @@ final class Gradients {
     private final boolean direct;
     private final boolean onHost;
     private final Communicator comm;
-    private final TransferEngine engine;
+    private final Copies copies;
     private final Ranks ranks;
     private final Stream stream;
     private final Event written;
-    private final List<Part> parts;
-    private final List<Slot> slots = new ArrayList<>();
+    private final Part[] parts;
+    private final Slot[] slots;
     private final GradientNorm norm = new GradientNorm(1);
 
     /** Adds them up if they live on a GPU; else null. */
@@ -115,18 +115,17 @@ final class Gradients {
         this.direct = config.direct();
         this.onHost = config.onHost();
         this.comm = config.comm();
-        this.engine = config.tiers().engine();
+        this.copies = new Copies(config.tiers().engine());
         this.ranks = ranks;
         this.stream = ranks.stream;
         this.written = memory.own(config.device().newEvent());
-        this.parts = parts;
+        this.parts = parts.toArray(Part[]::new);
         this.sums = sums;
         this.done = new int[parts.size()];
         this.begun = new boolean[parts.size()];
         this.open = new Slot[parts.size()];
-        for (int i = 0; !direct && i < SLOTS; i++) {
-            slots.add(new Slot(config, parts, memory));
-        }
+        this.slots = new Slot[direct ? 0 : SLOTS];
+        Arrays.setAll(slots, i -> new Slot(config, parts, memory));
         if (options.gradients() == Tier.NVME) {
             long most = 0;
             for (Part p : parts) {
@@ -181,7 +180,7 @@ final class Gradients {
         if (oldest == null) {
             throw new IllegalStateException(
                     "the gradients of "
-                            + slots.size()
+                            + slots.length
                             + " layers are open: reduce one before asking for another's");
         }
         finish(oldest);
@@ -239,7 +238,7 @@ final class Gradients {
                 p.gradients.inStore()
                         ? Objects.requireNonNull(p.gradientStage)
                         : p.gradients.memory();
-        Transfer t = engine.toDevice(sums, wide, 0);
+        Transfer t = copies.toDevice(sums, wide, null);
         t.before(stream);
         reduceSums(wide);
         s.mark = ranks.mark(s.ready);
@@ -307,11 +306,13 @@ final class Gradients {
         Buffer from = (config.stage() == 0 ? s.wide : s.wideOwn).get(p.index);
         try {
             if (p.gradients.inStore() && config.stage() != 0) {
-                p.gradients.read(Objects.requireNonNull(p.gradientStage)).await(FOREVER);
+                TieredTensor.finish(
+                    p.gradients.read(Objects.requireNonNull(p.gradientStage)));
             }
-            engine.toHost(from, p.updateGradients, 0).await(FOREVER);
+            copies.toHost(from, p.updateGradients).await(FOREVER);
             if (p.gradients.inStore()) {
-                p.gradients.write(Objects.requireNonNull(p.gradientStage)).await(FOREVER);
+                TieredTensor.finish(
+                    p.gradients.write(Objects.requireNonNull(p.gradientStage)));
             }
         } catch (RuntimeException e) {
             lost(e);
@@ -324,13 +325,13 @@ final class Gradients {
             Buffer source = from;
             if (!onHost) {
                 source = s.staged.get(p.index);
-                engine.toHost(from, source, 0).await(FOREVER);
+                copies.toHost(from, source).await(FOREVER);
             }
             Buffer sums;
             if (p.gradients.inStore()) {
                 sums = Objects.requireNonNull(p.gradientStage);
                 if (!s.first) {
-                    p.gradients.read(sums).await(FOREVER);
+                    TieredTensor.finish(p.gradients.read(sums));
                 }
             } else {
                 sums = p.gradients.memory();
@@ -341,7 +342,7 @@ final class Gradients {
                 Numbers.add(source, sums);
             }
             if (p.gradients.inStore()) {
-                p.gradients.write(sums).await(FOREVER);
+                TieredTensor.finish(p.gradients.write(sums));
             }
         } catch (RuntimeException e) {
             lost(e);
@@ -486,7 +487,8 @@ final class Gradients {
 
     private void read(Part p) {
         if (p.gradients.inStore()) {
-            p.gradients.read(Objects.requireNonNull(p.gradientStage)).await(FOREVER);
+            TieredTensor.finish(
+                    p.gradients.read(Objects.requireNonNull(p.gradientStage)));
         }
     }
 

@@ -9,8 +9,8 @@ import io.jccl.device.Stream;
 import io.jccl.offload.Completion;
 import io.jccl.offload.Tier;
 import io.jccl.offload.optim.OptimizerState;
-import io.jccl.offload.optim.StateTensor;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
 import org.jspecify.annotations.Nullable;
@@ -21,7 +21,7 @@ import org.jspecify.annotations.Nullable;
  * updated.
  */
 final class OptimizerStates {
-    private final List<Part> parts;
+    private final Part[] parts;
     private final Stream stream;
     private final Event moved;
 
@@ -30,7 +30,7 @@ final class OptimizerStates {
      */
     private final List<Buffer> hostViews = new ArrayList<>();
 
-    private final List<Stage> stages = new ArrayList<>();
+    private final Stage[] stages;
 
     /** Pinned memory for the state of one layer that comes from a store. */
     private static final class Stage {
@@ -40,24 +40,25 @@ final class OptimizerStates {
 
         Stage(ZeroConfig config, List<Part> parts, Memory memory) {
             int moments = config.optimizer().moments();
-            long most = 0;
-            for (Part p : parts) {
-                most = Math.max(most, p.updated);
-            }
             List<Buffer> all = new ArrayList<>();
             for (int k = 0; k <= moments; k++) {
-                StateTensor t = config.tensor(k);
-                all.add(memory.buffer(Tier.PINNED, t.type(), t.count(most)));
+                long most = 0;
+                for (Part p : parts) {
+                    most = Math.max(most, p.stateCount(k));
+                }
+                all.add(memory.buffer(Tier.PINNED, config.tensor(k).type(), most));
             }
             for (Part p : parts) {
                 List<Buffer> some = new ArrayList<>();
                 for (int k = 0; k <= moments; k++) {
-                    some.add(all.get(k).slice(0, config.tensor(k).count(p.updated)));
+                    some.add(all.get(k).slice(0, p.stateCount(k)));
                 }
                 buffers.add(some);
                 views.add(
                         OptimizerState.of(
                                 config.optimizer(),
+                                p.layer.shapes(),
+                                p.from,
                                 some.getFirst(),
                                 some.subList(1, some.size()).toArray(Buffer[]::new)));
             }
@@ -65,9 +66,9 @@ final class OptimizerStates {
 
         void await() {
             RuntimeException failure = null;
-            for (Completion c : underWay) {
+            for (int i = 0; i < underWay.size(); i++) {
                 try {
-                    c.await(FOREVER);
+                    TieredTensor.finish(underWay.get(i));
                 } catch (RuntimeException e) {
                     failure = failure == null ? e : failure;
                 }
@@ -80,7 +81,7 @@ final class OptimizerStates {
     }
 
     OptimizerStates(ZeroConfig config, Ranks ranks, List<Part> parts, Memory memory) {
-        this.parts = parts;
+        this.parts = parts.toArray(Part[]::new);
         this.stream = ranks.stream;
         this.moved = memory.own(config.device().newEvent());
         if (config.updatesOnDevice()) {
@@ -91,23 +92,21 @@ final class OptimizerStates {
             Buffer stage = memory.buffer(Tier.PINNED, DataType.FLOAT32, most);
             parts.forEach(p -> hostViews.add(stage.slice(0, p.updated)));
         }
-        if (config.options().optimizer() == Tier.NVME) {
-            stages.add(new Stage(config, parts, memory));
-            stages.add(new Stage(config, parts, memory));
-        }
+        this.stages = new Stage[config.options().optimizer() == Tier.NVME ? 2 : 0];
+        Arrays.setAll(stages, i -> new Stage(config, parts, memory));
     }
 
     // The update, part by part.
 
     /** Starts reading the first part. */
     void begin() {
-        if (!stages.isEmpty()) {
-            startRead(parts.getFirst());
+        if (stages.length > 0) {
+            startRead(parts[0]);
         }
     }
 
     private Stage stage(Part p) {
-        return stages.get(p.index % stages.size());
+        return stages[p.index % stages.length];
     }
 
     private void startRead(Part p) {
@@ -121,19 +120,19 @@ final class OptimizerStates {
 
     /** A part's state in host memory; the next part's begins to be read. */
     OptimizerState take(Part p) {
-        if (stages.isEmpty()) {
+        if (stages.length == 0) {
             return Objects.requireNonNull(p.inMemory);
         }
         stage(p).await();
-        if (p.index + 1 < parts.size()) {
-            startRead(parts.get(p.index + 1));
+        if (p.index + 1 < parts.length) {
+            startRead(parts[p.index + 1]);
         }
         return stage(p).views.get(p.index);
     }
 
     /** Starts writing what was taken and updated. */
     void putBack(Part p) {
-        if (stages.isEmpty()) {
+        if (stages.length == 0) {
             return;
         }
         Stage s = stage(p);
@@ -170,8 +169,8 @@ final class OptimizerStates {
     /** What was put back is the state from now on. */
     void commit() {
         for (Part p : parts) {
-            for (TieredTensor h : p.state) {
-                h.commit();
+            for (int k = 0; k < p.state.size(); k++) {
+                p.state.get(k).commit();
             }
         }
     }
@@ -179,8 +178,8 @@ final class OptimizerStates {
     /** Forgets what was put back since the last commit. */
     void restore() {
         for (Part p : parts) {
-            for (TieredTensor h : p.state) {
-                h.forget();
+            for (int k = 0; k < p.state.size(); k++) {
+                p.state.get(k).forget();
             }
         }
         restoreCopies();
@@ -189,8 +188,8 @@ final class OptimizerStates {
     /** Goes back to before the last commit. */
     void undo() {
         for (Part p : parts) {
-            for (TieredTensor h : p.state) {
-                h.flip();
+            for (int k = 0; k < p.state.size(); k++) {
+                p.state.get(k).flip();
             }
         }
         restoreCopies();
@@ -226,7 +225,7 @@ final class OptimizerStates {
         if (!hostViews.isEmpty()) {
             return hostViews.get(p.index);
         }
-        return stages.isEmpty() ? p.stateBuffer(k) : stages.getFirst().buffers.get(p.index).get(k);
+        return stages.length == 0 ? p.stateBuffer(k) : stages[0].buffers.get(p.index).get(k);
     }
 
     /** State k of a part in host memory, until the next call. */
@@ -234,8 +233,8 @@ final class OptimizerStates {
         Buffer to = room(p, k);
         if (!hostViews.isEmpty()) {
             move(p.stateBuffer(k), to);
-        } else if (!stages.isEmpty()) {
-            p.state.get(k).read(to).await(FOREVER);
+        } else if (stages.length > 0) {
+            TieredTensor.finish(p.state.get(k).read(to));
         }
         return to;
     }
@@ -244,9 +243,9 @@ final class OptimizerStates {
     void put(Part p, int k) {
         if (!hostViews.isEmpty()) {
             move(room(p, k), p.stateBuffer(k));
-        } else if (!stages.isEmpty()) {
+        } else if (stages.length > 0) {
             TieredTensor h = p.state.get(k);
-            h.write(room(p, k)).await(FOREVER);
+            TieredTensor.finish(h.write(room(p, k)));
             h.commit();
         }
     }

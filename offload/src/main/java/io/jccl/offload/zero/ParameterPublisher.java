@@ -6,7 +6,6 @@ import io.jccl.Communicator;
 import io.jccl.device.Buffer;
 import io.jccl.offload.Tier;
 import io.jccl.offload.Transfer;
-import io.jccl.offload.TransferEngine;
 import java.util.List;
 import java.util.Objects;
 import org.jspecify.annotations.Nullable;
@@ -19,7 +18,7 @@ import org.jspecify.annotations.Nullable;
 final class ParameterPublisher {
     private final ZeroConfig config;
     private final Communicator comm;
-    private final TransferEngine engine;
+    private final Copies copies;
     private final Ranks ranks;
     private final GatherWindows windows;
 
@@ -34,7 +33,7 @@ final class ParameterPublisher {
             Memory memory) {
         this.config = config;
         this.comm = config.comm();
-        this.engine = config.tiers().engine();
+        this.copies = new Copies(config.tiers().engine());
         this.ranks = ranks;
         this.windows = windows;
         Tier tier = config.options().parameters();
@@ -87,9 +86,9 @@ final class ParameterPublisher {
         }
         if (!p.parameters.inStore()) {
             leaving[p.index % 2] =
-                    engine.toDevice(staged, Objects.requireNonNull(p.ownParameters), 0);
+                    copies.toDevice(staged, Objects.requireNonNull(p.ownParameters), null);
         } else if (!config.spreads()) {
-            p.parameters.write(Objects.requireNonNull(p.parameterStage)).await(FOREVER);
+            TieredTensor.finish(p.parameters.write(Objects.requireNonNull(p.parameterStage)));
         }
     }
 
@@ -118,7 +117,7 @@ final class ParameterPublisher {
                 p.ownParameterStage != null
                         ? p.ownParameterStage
                         : Objects.requireNonNull(p.ownParameters);
-        Transfer in = engine.toDevice(from, w.own.get(p.index), 0, w.freed);
+        Transfer in = copies.toDevice(from, w.own.get(p.index), w.freed);
         in.before(ranks.stream);
         comm.allGather(all, ranks.stream);
         ranks.await(ranks.mark(w.ready), w.ready);
@@ -128,9 +127,9 @@ final class ParameterPublisher {
                     p.parameterStage != null
                             ? p.parameterStage
                             : Objects.requireNonNull(p.allParameters);
-            engine.toHost(all, to, 0).await(FOREVER);
+            copies.toHost(all, to).await(FOREVER);
             if (p.parameters.inStore() && failure == null) {
-                p.parameters.write(to).await(FOREVER);
+                TieredTensor.finish(p.parameters.write(to));
             }
         } catch (RuntimeException e) {
             failure = failure == null ? e : failure;

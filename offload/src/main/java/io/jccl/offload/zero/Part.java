@@ -3,10 +3,12 @@ package io.jccl.offload.zero;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.offload.Tier;
+import io.jccl.offload.optim.Optimizer;
 import io.jccl.offload.optim.OptimizerState;
 import io.jccl.offload.optim.StateTensor;
 import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
 import org.jspecify.annotations.Nullable;
@@ -27,6 +29,12 @@ final class Part {
 
     /** What each rule updates of that. */
     final List<Segment> segments;
+
+    /** For each pass of an update but the last, the index of each tensor's first sum. */
+    final int[][] sums;
+
+    /** The rule of each tensor. */
+    final List<Optimizer> rules;
 
     final TieredTensor parameters;
     final TieredTensor gradients;
@@ -79,6 +87,15 @@ final class Part {
         this.from = stage == 0 ? 0 : config.rank() * block;
         this.updated = stage == 0 ? padded : block;
         this.segments = Segment.of(config, layer, from, updated);
+        this.rules =
+                layer.tensors().stream()
+                        .map(t -> config.groups().of(layer.name(), t.name()).optimizer())
+                        .toList();
+        this.sums = new int[config.optimizer().passes() - 1][layer.tensors().size() + 1];
+        for (int pass = 0; pass < sums.length; pass++) {
+            int of = pass;
+            Arrays.setAll(sums[pass], t -> config.sums(layer, of, t));
+        }
         String name = "layer " + layer.name();
         this.parameters =
                 memory.home(
@@ -121,7 +138,7 @@ final class Part {
             inMemory = config.updatesOnDevice() ? null : stateInMemory(moments);
             for (int k = 0; config.keeps() && k <= moments; k++) {
                 StateTensor t = config.tensor(k);
-                previous.add(memory.buffer(Tier.PINNED, t.type(), t.count(updated)));
+                previous.add(memory.buffer(Tier.PINNED, t.type(), stateCount(k)));
             }
         }
     }
@@ -140,7 +157,7 @@ final class Part {
         return memory.home(
                 config.options().optimizer(),
                 t.type(),
-                t.count(updated),
+                stateCount(k),
                 name,
                 2,
                 Memory.Kind.OPTIMIZER);
@@ -151,7 +168,13 @@ final class Part {
         for (int m = 0; m < count; m++) {
             moments[m] = stateBuffer(m + 1);
         }
-        return OptimizerState.of(config.optimizer(), stateBuffer(0), moments);
+        return OptimizerState.of(
+                config.optimizer(), layer.shapes(), from, stateBuffer(0), moments);
+    }
+
+    /** Elements of master parameters (0) or a moment on this rank. */
+    long stateCount(int k) {
+        return config.stateCount(k, layer, updated);
     }
 
     private static Buffer none() {

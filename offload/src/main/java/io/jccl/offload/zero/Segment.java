@@ -17,19 +17,19 @@ final class Segment {
 
     final long count;
 
-    /** Index of its first sum. */
-    final int sums;
+    /** Its tensor in the layer, the first of several of one group. */
+    final int tensor;
 
     /** Slices are kept, so that steps allocate none. */
     private final List<@Nullable Buffer> whole = new ArrayList<>();
 
     private final List<Buffer> slices = new ArrayList<>();
 
-    Segment(ParameterGroup group, long from, long count, int sums) {
+    Segment(ParameterGroup group, long from, long count, int tensor) {
         this.group = group;
         this.from = from;
         this.count = count;
-        this.sums = sums;
+        this.tensor = tensor;
     }
 
     /** These elements of a buffer with one for each that this rank updates. */
@@ -73,6 +73,7 @@ final class Segment {
     void pass(
             int pass,
             double[] totals,
+            int at,
             OptimizerState state,
             Buffer gradients,
             @Nullable Buffer target,
@@ -83,7 +84,7 @@ final class Segment {
                 .pass(
                         pass,
                         totals,
-                        sums,
+                        at,
                         state,
                         from,
                         of(gradients),
@@ -95,7 +96,7 @@ final class Segment {
 
     /** The segments of the elements that a rank updates; the last has the padding too. */
     static List<Segment> of(ZeroConfig config, ShardedLayer layer, long from, long updated) {
-        int sums = config.optimizer().sums();
+        boolean apart = config.optimizer().passes() > 1;
         List<Segment> all = new ArrayList<>();
         long at = 0;
         int number = 0;
@@ -106,12 +107,12 @@ final class Segment {
             long begin = Math.clamp(at - from, 0, updated);
             long end = last ? updated : Math.clamp(at + t.count() - from, 0, updated);
             Segment before = all.isEmpty() ? null : all.getLast();
-            if (before != null && sums == 0 && before.group.equals(g)) {
+            if (before != null && !apart && before.group.equals(g)) {
                 all.set(
                         all.size() - 1,
-                        new Segment(g, before.from, end - before.from, before.sums));
+                        new Segment(g, before.from, end - before.from, before.tensor));
             } else if (end > begin) {
-                all.add(new Segment(g, begin, end - begin, number * sums));
+                all.add(new Segment(g, begin, end - begin, number));
             }
             at += t.count();
             number++;
@@ -142,6 +143,7 @@ final class Segment {
         Optimizer rule = group.optimizer();
         if (!rule.label().equals(config.optimizer().label())
                 || !rule.state().equals(config.optimizer().state())
+                || rule.passes() != config.optimizer().passes()
                 || rule.sums() != config.optimizer().sums()) {
             throw new IllegalArgumentException(
                     "the group of "

@@ -1,5 +1,6 @@
 package io.jccl.offload.zero;
 
+import io.jccl.offload.optim.TensorShape;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Objects;
@@ -21,8 +22,29 @@ public record ShardedLayer(String name, List<Tensor> tensors) {
      *
      * @param name unique in its layer
      * @param count number of elements, 1 or more
+     * @param columns of a matrix in row-major order, for rules that keep means of rows and columns;
+     *     the count, for a vector
      */
-    public record Tensor(String name, long count) {
+    public record Tensor(String name, long count, long columns) {
+        /**
+         * A parameter whose shape no rule needs, or a vector.
+         *
+         * @param name unique in its layer
+         * @param count number of elements, 1 or more
+         */
+        public Tensor(String name, long count) {
+            this(name, count, count);
+        }
+
+        /**
+         * The shape.
+         *
+         * @return rows and columns
+         */
+        public TensorShape shape() {
+            return new TensorShape(count / columns, columns);
+        }
+
         /** Checks the arguments. */
         public Tensor {
             if (name.isBlank()) {
@@ -36,6 +58,16 @@ public record ShardedLayer(String name, List<Tensor> tensors) {
                                 + count
                                 + " elements, expected 1 to "
                                 + Long.MAX_VALUE / 64);
+            }
+            if (columns < 1 || count % columns != 0) {
+                throw new IllegalArgumentException(
+                        "tensor "
+                                + name
+                                + " has "
+                                + columns
+                                + " columns, expected a divisor of its "
+                                + count
+                                + " elements");
             }
         }
     }
@@ -81,6 +113,26 @@ public record ShardedLayer(String name, List<Tensor> tensors) {
             sum = Math.addExact(sum, t.count());
         }
         return sum;
+    }
+
+    /**
+     * The shapes of all tensors.
+     *
+     * @return one for each
+     */
+    public List<TensorShape> shapes() {
+        return tensors.stream().map(Tensor::shape).toList();
+    }
+
+    /** Whether another layer has the same names and counts. */
+    boolean sameTensors(ShardedLayer other) {
+        boolean same = name.equals(other.name) && tensors.size() == other.tensors.size();
+        for (int i = 0; same && i < tensors.size(); i++) {
+            Tensor a = tensors.get(i);
+            Tensor b = other.tensors.get(i);
+            same = a.name.equals(b.name) && a.count == b.count;
+        }
+        return same;
     }
 
     /**

@@ -73,7 +73,11 @@ final class StateIo {
                         at += t.count();
                     }
                     add(crc, whole.slice(0, p.count).asSegment());
-                    config.tensor(k).encode(whole.slice(p.from, p.updated), states.room(p, k));
+                    Buffer own =
+                            config.replicated(k)
+                                    ? whole.slice(0, p.count)
+                                    : whole.slice(p.from, p.updated);
+                    config.tensor(k).encode(p.layer.shapes(), own, states.room(p, k));
                     states.put(p, k);
                 }
             }
@@ -100,7 +104,8 @@ final class StateIo {
     /** Visits master parameters (0) or a moment. */
     void forEach(int k, ZeroOptimizer.Visitor visitor) {
         boolean onHost = config.onHost();
-        boolean coded = config.tensor(k).unit() > 1;
+        boolean whole = config.stage() == 0 || config.replicated(k);
+        boolean coded = config.tensor(k).layout() != StateTensor.Layout.FLOAT32;
         long most = Part.mostPadded(parts);
         try (Buffer device = tiers.device().allocate(DataType.FLOAT32, most);
                 Buffer host = tiers.pinned().allocate(DataType.FLOAT32, onHost ? 0 : most);
@@ -108,12 +113,12 @@ final class StateIo {
             for (Part p : parts) {
                 Buffer own = states.get(p, k);
                 if (coded) {
-                    Buffer wide = decoded.slice(0, p.updated);
-                    config.tensor(k).decode(own, wide);
+                    Buffer wide = decoded.slice(0, whole ? p.count : p.updated);
+                    config.tensor(k).decode(p.layer.shapes(), own, wide);
                     own = wide;
                 }
                 Buffer values = onHost ? device : host;
-                if (config.stage() == 0) {
+                if (whole) {
                     values = own;
                 } else {
                     Buffer all = device.slice(0, p.padded);
@@ -199,7 +204,9 @@ final class StateIo {
                     // A block may be padding alone, behind the last element.
                     StateTensor t = config.tensor(k);
                     long first = r.count() == 0 ? 0 : r.from() - p.from;
-                    return states.get(p, k).slice(t.count(first), t.count(r.count()));
+                    return config.replicated(k)
+                            ? states.get(p, k)
+                            : states.get(p, k).slice(t.count(first), t.count(r.count()));
                 });
     }
 
@@ -262,7 +269,11 @@ final class StateIo {
                     to.zero(); // the padding
                     long real = Math.max(0, Math.min(p.updated, p.count - p.from));
                     checkpoint.read(
-                            p.index, k, p.from, real, to.slice(0, config.tensor(k).count(real)));
+                            p.index,
+                            k,
+                            p.from,
+                            real,
+                            to.slice(0, config.stateCount(k, p.layer, real)));
                     states.put(p, k);
                 }
             }

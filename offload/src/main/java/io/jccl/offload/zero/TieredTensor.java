@@ -1,5 +1,7 @@
 package io.jccl.offload.zero;
 
+import static io.jccl.offload.zero.Ranks.FOREVER;
+
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.offload.Completion;
@@ -73,6 +75,15 @@ final class TieredTensor implements AutoCloseable {
     Completion write(Buffer pinned) {
         written = true;
         return places.get((current + 1) % places.size()).write(pinned);
+    }
+
+    /** Waits for a read or a write, whose object the store may use again then. */
+    static void finish(Completion c) {
+        try {
+            c.await(FOREVER);
+        } finally {
+            c.recycle();
+        }
     }
 
     /** Makes what was written current; nothing if nothing was. */

@@ -21,13 +21,15 @@ final class Update {
     private final LossScale scale;
     private final Ranks ranks;
     private final Progress progress;
-    private final List<Part> parts;
+    private final Part[] parts;
     private final OptimizerStates states;
     private final Gradients gradients;
     private final ParameterPublisher publisher;
 
     /** Updates in the memory of a GPU; null if the CPU does it. */
     private final @Nullable DeviceUpdate device;
+
+    private final StepResult result = new StepResult();
 
     /** The loss scale of before the last step. */
     private double previousScale;
@@ -41,6 +43,9 @@ final class Update {
     private boolean writing;
 
     private boolean written;
+
+    /** Parts that the CPU has updated in this step. */
+    private int updated;
 
     /** Whether the ranks' sums failed while state was being written. */
     private boolean torn;
@@ -63,7 +68,7 @@ final class Update {
         this.scale = config.scale();
         this.ranks = ranks;
         this.progress = progress;
-        this.parts = parts;
+        this.parts = parts.toArray(Part[]::new);
         this.states = states;
         this.gradients = gradients;
         this.publisher = publisher;
@@ -91,7 +96,7 @@ final class Update {
         }
         gradients.forget();
         scale.update(finite);
-        return new StepResult(finite, norm / (divisor * clip), scale.value());
+        return result.set(finite, norm / (divisor * clip), scale.value());
     }
 
     /** A step whose norm and decision stay on the GPU; returns whether it was taken. */
@@ -132,6 +137,7 @@ final class Update {
     private void update(double learningRate, double factor, @Nullable RuntimeException earlier) {
         boolean voted = false;
         writing = false;
+        updated = 0;
         torn = false;
         // From here on the copy is that of this step.
         progress.canUndo = false;
@@ -164,13 +170,14 @@ final class Update {
             if (device != null && !config.keeps()) {
                 throw unlessUntouched(device, e, voted);
             }
-            if (((voted && written) || torn) && !config.canRestore()) {
+            boolean some = !voted && writing && updated < parts.length;
+            if (((voted && written) || torn || some) && !config.canRestore()) {
                 throw mixture("the CPU", e);
             }
             if (voted || config.canRestore()) {
                 restore(e, voted);
-            } else {
-                // All of this rank's state is updated, or none.
+            } else if (writing) {
+                // All of this rank's state is updated.
                 commit();
                 progress.stale = config.spreads();
             }
@@ -258,51 +265,90 @@ final class Update {
         }
         states.putBack(p);
         publisher.store(p);
+        updated++;
     }
 
-    /** As {@link #updatePart}, with sums over the ranks between two passes. */
+    /** As {@link #updatePart}, in passes with sums over the ranks after each but the last. */
     private @Nullable RuntimeException updateWithSums(
             Part p, double learningRate, double factor, @Nullable RuntimeException earlier) {
         RuntimeException local = earlier;
         OptimizerState state = null;
         Buffer sums = null;
         long step = progress.steps + 1;
-        Arrays.fill(totals, 0);
         if (local == null) {
             try {
                 state = states.take(p);
                 sums = gradients.take(p);
                 publisher.prepare(p);
                 writing = true;
-                for (int i = 0; i < p.segments.size(); i++) {
-                    p.segments
-                            .get(i)
-                            .pass(0, totals, state, sums, p.target(), step, learningRate, factor);
-                }
             } catch (RuntimeException e) {
                 local = e;
             }
         }
-        // At stage 0 all ranks have all gradients.
-        if (config.stage() > 0) {
-            torn = true;
-            ranks.sum(totalsSegment);
-            torn = false;
-        }
-        if (local == null && state != null && sums != null) {
-            try {
-                for (int i = 0; i < p.segments.size(); i++) {
-                    p.segments
-                            .get(i)
-                            .pass(1, totals, state, sums, p.target(), step, learningRate, factor);
+        int last = p.sums.length;
+        for (int pass = 0; pass <= last; pass++) {
+            if (pass < last) {
+                Arrays.fill(totals, 0);
+            }
+            if (local == null && state != null && sums != null) {
+                try {
+                    pass(p, pass, state, sums, step, learningRate, factor);
+                } catch (RuntimeException e) {
+                    local = e;
                 }
+            }
+            // At stage 0 all ranks have all gradients.
+            if (pass < last && config.stage() > 0) {
+                torn = true;
+                ranks.sum(totalsSegment);
+                torn = false;
+            }
+            for (int t = 0; pass < last && local == null && t < p.rules.size(); t++) {
+                p.rules
+                        .get(t)
+                        .combine(
+                                pass,
+                                totals,
+                                p.sums[pass][t],
+                                Objects.requireNonNull(state),
+                                t,
+                                step);
+            }
+        }
+        if (local == null) {
+            try {
                 states.putBack(p);
                 publisher.store(p);
+                updated++;
             } catch (RuntimeException e) {
                 local = e;
             }
         }
         return local;
+    }
+
+    private void pass(
+            Part p,
+            int pass,
+            OptimizerState state,
+            Buffer sums,
+            long step,
+            double learningRate,
+            double factor) {
+        int[] at = p.sums[Math.min(pass, p.sums.length - 1)];
+        for (int i = 0; i < p.segments.size(); i++) {
+            Segment s = p.segments.get(i);
+            s.pass(
+                    pass,
+                    totals,
+                    at[s.tensor],
+                    state,
+                    sums,
+                    p.target(),
+                    step,
+                    learningRate,
+                    factor);
+        }
     }
 
     private void commit() {

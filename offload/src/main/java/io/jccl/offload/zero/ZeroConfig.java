@@ -9,6 +9,7 @@ import io.jccl.offload.optim.LossScale;
 import io.jccl.offload.optim.Optimizer;
 import io.jccl.offload.optim.ParameterGroup;
 import io.jccl.offload.optim.StateTensor;
+import io.jccl.offload.optim.TensorShape;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Objects;
@@ -98,13 +99,35 @@ record ZeroConfig(
         return k == 0 ? MASTER : optimizer.state().get(k - 1);
     }
 
-    /** Sums of the layer with the most tensors. */
+    /** Most sums of a layer in a pass. */
     int mostSums() {
         int most = 0;
         for (ShardedLayer l : layers) {
-            most = Math.max(most, l.tensors().size() * optimizer.sums());
+            for (int pass = 0; pass < optimizer.passes() - 1; pass++) {
+                most = Math.max(most, sums(l, pass, l.tensors().size()));
+            }
         }
         return most;
+    }
+
+    /** Sums in a pass of the first tensors of a layer. */
+    int sums(ShardedLayer layer, int pass, int tensors) {
+        int sum = 0;
+        for (int t = 0; t < tensors; t++) {
+            TensorShape shape = layer.tensors().get(t).shape();
+            sum = Math.addExact(sum, optimizer.sums(pass, shape));
+        }
+        return sum;
+    }
+
+    /** Elements of a state tensor for some parameters of a layer. */
+    long stateCount(int k, ShardedLayer layer, long parameters) {
+        return tensor(k).count(parameters, layer.shapes());
+    }
+
+    /** Whether every rank keeps all of a state tensor. */
+    boolean replicated(int k) {
+        return tensor(k).layout() == StateTensor.Layout.FACTORED;
     }
 
     int size() {

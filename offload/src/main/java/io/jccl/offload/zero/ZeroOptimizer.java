@@ -354,7 +354,7 @@ public final class ZeroOptimizer implements AutoCloseable {
      * rank, is infinite or not a number. No layer may be held.
      *
      * @param learningRate 0 or more
-     * @return the result
+     * @return the result, until the next step
      * @throws IllegalStateException if micro-steps are missing, or a layer is held
      * @throws JcclException if a rank or a tier failed; see the class description for the resulting
      *     state
@@ -386,7 +386,7 @@ public final class ZeroOptimizer implements AutoCloseable {
      *
      * @param learningRate 0 or more
      * @param clip more than 0; 1 leaves gradients as they are
-     * @return the result; its norm is that of before
+     * @return the result, until the next step; its norm is that before the multiplication
      * @throws IllegalStateException if micro-steps are missing, or a layer is held
      * @throws JcclException as {@link #step(double)}
      */
@@ -402,10 +402,7 @@ public final class ZeroOptimizer implements AutoCloseable {
                     "the clipping factor is " + clip + ", expected more than 0");
         }
         gradients.checkComplete();
-        List<String> held = windows.held();
-        if (!held.isEmpty()) {
-            throw new IllegalStateException(held + " are held: release them before the step");
-        }
+        windows.checkFree();
         gradients.finish();
         RuntimeException e = windows.drop();
         if (e != null) {

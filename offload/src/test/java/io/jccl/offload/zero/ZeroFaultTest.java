@@ -16,6 +16,7 @@ import io.jccl.offload.optim.Adam;
 import io.jccl.offload.optim.LossScale;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Proxy;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
@@ -183,6 +184,91 @@ class ZeroFaultTest {
             }
             assertEquals(1, zero.steps());
             zero.saveAlone(folder);
+        }
+    }
+
+    /**
+     * Without a copy, a rank that lost the others between two layers' updates refuses its state;
+     * any other has that of before or of after the step.
+     */
+    @Test
+    void aRankThatDiesBetweenLayersLeavesNoMixture() throws Exception {
+        ZeroOptions o = ZeroOptions.stage(1).withTiers(Tier.PINNED, Tier.PINNED, Tier.PINNED);
+        Path reference = folder.resolve("reference");
+        Communicator.runLocal(
+                RANKS,
+                Demo.IN_RANK_ORDER,
+                comm -> {
+                    try (Demo.Memory memory = new Demo.Memory(Map.of());
+                            ZeroOptimizer zero = create(comm, o, memory)) {
+                        Demo.initialize(zero, 1);
+                        for (int s = 0; s < 2; s++) {
+                            Demo.step(zero, 1, s, 1, comm.rank(), RATE);
+                            zero.saveAlone(reference);
+                        }
+                    }
+                });
+        AtomicInteger refused = new AtomicInteger();
+        AtomicInteger deaths = new AtomicInteger(1);
+        for (int at = 0; deaths.get() > 0; at++) {
+            deaths.set(0);
+            int when = at;
+            Path here = folder.resolve("between-" + at);
+            List<Communicator> comms = Communicator.local(RANKS, Demo.IN_RANK_ORDER);
+            try (var threads = java.util.concurrent.Executors.newFixedThreadPool(RANKS)) {
+                List<java.util.concurrent.Future<?>> all = new java.util.ArrayList<>();
+                for (Communicator comm : comms) {
+                    all.add(
+                            threads.submit(
+                                    () -> {
+                                        dieBetween(comm, o, when, here, reference, deaths, refused);
+                                        return null;
+                                    }));
+                }
+                for (java.util.concurrent.Future<?> f : all) {
+                    f.get();
+                }
+            }
+        }
+        assertTrue(refused.get() > 0, "no rank failed between two layers");
+    }
+
+    private static void dieBetween(
+            Communicator comm,
+            ZeroOptions o,
+            int when,
+            Path here,
+            Path reference,
+            AtomicInteger deaths,
+            AtomicInteger refused)
+            throws Exception {
+        AtomicInteger left = new AtomicInteger(Integer.MAX_VALUE);
+        boolean dies = comm.rank() == 1;
+        try (comm;
+                Demo.Memory memory = new Demo.Memory(Map.of());
+                ZeroOptimizer zero = create(dies ? dying(comm, left) : comm, o, memory)) {
+            Demo.initialize(zero, 1);
+            Demo.step(zero, 1, 0, 1, comm.rank(), RATE);
+            left.set(when);
+            try {
+                Demo.step(zero, 1, 1, 1, comm.rank(), RATE);
+            } catch (JcclException e) {
+                deaths.incrementAndGet();
+                if (e.getMessage() != null && e.getMessage().contains("mixture")) {
+                    refused.incrementAndGet();
+                    assertThrows(IllegalStateException.class, () -> zero.saveAlone(here));
+                    return;
+                }
+            }
+            zero.saveAlone(here);
+            String file =
+                    String.format(
+                            "step-%012d/%013x-%05d-of-%05d.shard",
+                            zero.steps(), 0, comm.rank(), RANKS);
+            assertEquals(
+                    -1,
+                    Files.mismatch(reference.resolve(file), here.resolve(file)),
+                    file + ", died at " + when);
         }
     }
 

@@ -1,0 +1,187 @@
+package io.jccl.offload.optim;
+
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.internal.AtomicFile;
+import java.io.IOException;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.channels.FileChannel;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.util.List;
+import java.util.zip.CRC32C;
+
+/** The file of an {@link OptimizerState}, which describes it. */
+final class StateFile {
+    private static final long MAGIC =
+            ByteBuffer.wrap("JCCLOPT1".getBytes(StandardCharsets.US_ASCII))
+                    .order(ByteOrder.LITTLE_ENDIAN)
+                    .getLong();
+    private static final int HEADER = 64;
+    private static final int BLOCK = 1 << 20;
+
+    private StateFile() {}
+
+    static void save(List<Buffer> buffers, Path file, long step) throws IOException {
+        if (step < 0) {
+            throw new IllegalArgumentException("step is " + step + ", expected 0 or more");
+        }
+        try {
+            AtomicFile.write(
+                    file,
+                    c -> {
+                        CRC32C crc = new CRC32C();
+                        ByteBuffer block =
+                                ByteBuffer.allocateDirect(BLOCK).order(ByteOrder.LITTLE_ENDIAN);
+                        block.putLong(MAGIC).putLong(buffers.size() - 1).putLong(buffers.getFirst().count()).putLong(step);
+                        write(c, crc, block.position(HEADER));
+                        for (Buffer b : buffers) {
+                            MemorySegment s = b.asSegment();
+                            for (long at = 0; at < s.byteSize(); at += BLOCK) {
+                                int n = (int) Math.min(BLOCK, s.byteSize() - at);
+                                block.clear();
+                                copy(b, s, at, MemorySegment.ofBuffer(block), 0, n, true);
+                                write(c, crc, block.position(n));
+                            }
+                        }
+                        block.clear();
+                        write(c, new CRC32C(), block.putInt((int) crc.getValue()));
+                    });
+        } catch (IOException e) {
+            throw new IOException(
+                    "cannot save "
+                            + fileSize(buffers)
+                            + " bytes of optimizer state to "
+                            + file
+                            + ", which is as it was: "
+                            + e,
+                    e);
+        }
+        Path folder = file.toAbsolutePath().getParent();
+        if (folder != null) {
+            AtomicFile.force(folder);
+        }
+    }
+
+    private static long fileSize(List<Buffer> buffers) {
+        long sum = HEADER + Integer.BYTES;
+        for (Buffer b : buffers) {
+            sum += b.byteSize();
+        }
+        return sum;
+    }
+
+    private static void write(FileChannel c, CRC32C crc, ByteBuffer block) throws IOException {
+        block.flip();
+        crc.update(block);
+        block.rewind();
+        while (block.hasRemaining()) {
+            c.write(block);
+        }
+    }
+
+    /** Copies, float32 in little-endian order on the side of the file. */
+    private static void copy(
+            Buffer of,
+            MemorySegment from,
+            long fromAt,
+            MemorySegment to,
+            long toAt,
+            int n,
+            boolean out) {
+        if (of.dataType() != DataType.FLOAT32) {
+            MemorySegment.copy(from, fromAt, to, toAt, n);
+            return;
+        }
+        var little = ValueLayout.JAVA_INT_UNALIGNED.withOrder(ByteOrder.LITTLE_ENDIAN);
+        var here = ValueLayout.JAVA_INT_UNALIGNED;
+        MemorySegment.copy(
+                from,
+                out ? here : little,
+                fromAt,
+                to,
+                out ? little : here,
+                toAt,
+                n / Integer.BYTES);
+    }
+
+    static long restore(List<Buffer> buffers, Path file) throws IOException {
+        try (FileChannel c = FileChannel.open(file, StandardOpenOption.READ)) {
+            ByteBuffer block = ByteBuffer.allocateDirect(BLOCK).order(ByteOrder.LITTLE_ENDIAN);
+            if (c.size() < HEADER) {
+                throw new IOException(
+                        file + " is not an optimizer state: it has " + c.size() + " bytes");
+            }
+            read(c, block, 0, HEADER, file);
+            if (block.getLong(0) != MAGIC) {
+                throw new IOException(file + " is not an optimizer state: it has another header");
+            }
+            long step = block.getLong(24);
+            if (block.getLong(8) != (buffers.size() - 1) || block.getLong(16) != buffers.getFirst().count()) {
+                throw new IOException(
+                        file
+                                + " holds "
+                                + block.getLong(16)
+                                + " parameters with "
+                                + block.getLong(8)
+                                + " moments, expected "
+                                + buffers.getFirst().count()
+                                + " with "
+                                + (buffers.size() - 1));
+            }
+            long size = fileSize(buffers);
+            if (c.size() != size) {
+                throw new IOException(
+                        file
+                                + " is torn: it has "
+                                + c.size()
+                                + " bytes, expected "
+                                + size
+                                + "; take an older one");
+            }
+            CRC32C crc = new CRC32C();
+            long end = size - Integer.BYTES;
+            for (long at = 0; at < end; at += BLOCK) {
+                read(c, block, at, (int) Math.min(BLOCK, end - at), file);
+                crc.update(block);
+            }
+            read(c, block, end, Integer.BYTES, file);
+            if (block.getInt(0) != (int) crc.getValue()) {
+                throw new IOException(
+                        file
+                                + " is damaged: its checksum is "
+                                + Integer.toHexString(block.getInt(0))
+                                + ", its content gives "
+                                + Integer.toHexString((int) crc.getValue())
+                                + "; take an older one");
+            }
+            long base = HEADER;
+            for (Buffer b : buffers) {
+                MemorySegment s = b.asSegment();
+                for (long at = 0; at < s.byteSize(); at += BLOCK) {
+                    int n = (int) Math.min(BLOCK, s.byteSize() - at);
+                    read(c, block, base + at, n, file);
+                    copy(b, MemorySegment.ofBuffer(block), 0, s, at, n, false);
+                }
+                base += s.byteSize();
+            }
+            return step;
+        }
+    }
+
+    private static void read(FileChannel c, ByteBuffer block, long at, int n, Path file)
+            throws IOException {
+        block.clear().limit(n);
+        while (block.hasRemaining()) {
+            if (c.read(block, at + block.position()) < 0) {
+                throw new IOException(
+                        file + " ends at byte " + (at + block.position()) + " while it is read");
+            }
+        }
+        block.flip();
+    }
+}

@@ -1,0 +1,186 @@
+package io.jccl.offload.zero;
+
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.sun.management.ThreadMXBean;
+import io.jccl.Communicator;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.offload.Budgets;
+import io.jccl.offload.Tier;
+import io.jccl.offload.TierMemory;
+import io.jccl.offload.nvme.NvmeOptions;
+import io.jccl.offload.nvme.NvmeStore;
+import io.jccl.offload.optim.Adafactor;
+import io.jccl.offload.optim.Adam;
+import io.jccl.offload.optim.Lamb;
+import io.jccl.offload.optim.LossScale;
+import io.jccl.offload.optim.Optimizer;
+import java.lang.management.ManagementFactory;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.MethodSource;
+
+/** No step allocates on the Java heap, on a rank's thread or a stream's, once it has run for a while. */
+@Timeout(value = 3, unit = TimeUnit.MINUTES)
+class ZeroAllocationTest {
+    private static final int STEPS = 40;
+    private static final int ROUNDS = 300;
+    private static final int RANKS = 2;
+    private static final List<ShardedLayer> LAYERS =
+            List.of(
+                    ShardedLayer.of("a", 300),
+                    new ShardedLayer(
+                            "b", List.of(new ShardedLayer.Tensor("b", 1000, 40))),
+                    ShardedLayer.of("c", 64));
+    private static final ThreadMXBean THREADS = (ThreadMXBean) ManagementFactory.getThreadMXBean();
+
+    /** One object of 16 bytes in a step, on one of the threads, would fail. */
+    private static final double MOST = 12;
+
+    @TempDir private Path folder;
+
+    private record Form(
+            Optimizer optimizer, int stage, Tier tier, DataType type, DataType accumulator) {}
+
+    /** Each stage, and each pair of types, at least once. */
+    private static List<Form> some() {
+        return List.of(
+                new Form(
+                        Adam.defaults(), 0, Tier.PINNED, DataType.BFLOAT16, DataType.BFLOAT16),
+                new Form(Adam.defaults(), 1, Tier.DEVICE, DataType.FLOAT16, DataType.FLOAT32),
+                new Form(Adafactor.defaults(), 2, Tier.PINNED, DataType.FLOAT32, DataType.FLOAT32),
+                new Form(Adam.defaults(), 3, Tier.PINNED, DataType.BFLOAT16, DataType.FLOAT32));
+    }
+
+    private static List<Form> all() {
+        List<Form> all = new ArrayList<>();
+        for (Optimizer o : List.of(Adam.defaults(), Lamb.defaults(), Adafactor.defaults())) {
+            for (int stage = 0; stage <= 3; stage++) {
+                for (Tier tier : Tier.values()) {
+                    all.add(new Form(o, stage, tier, DataType.FLOAT32, DataType.FLOAT32));
+                    all.add(new Form(o, stage, tier, DataType.BFLOAT16, DataType.BFLOAT16));
+                    all.add(new Form(o, stage, tier, DataType.BFLOAT16, DataType.FLOAT32));
+                    all.add(new Form(o, stage, tier, DataType.FLOAT16, DataType.FLOAT32));
+                }
+            }
+        }
+        return all;
+    }
+
+    @ParameterizedTest
+    @MethodSource("some")
+    void aStepAllocatesNothing(Form form) {
+        double bytes = measure(form);
+        assertTrue(bytes < MOST, form + " allocates " + bytes + " bytes a step");
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @MethodSource("all")
+    void aStepAllocatesNothingInAnyForm(Form form) {
+        aStepAllocatesNothing(form);
+    }
+
+    /** Bytes a step of both ranks, at last: compilation takes its time on a busy machine. */
+    private double measure(Form form) {
+        Meter meter = new Meter();
+        ZeroOptions options =
+                ZeroOptions.stage(form.stage)
+                        .withTypes(form.type, form.accumulator)
+                        .withTiers(form.tier, form.tier, form.tier);
+        Communicator.runLocal(
+                RANKS,
+                c -> {
+                    Budgets budgets = new Budgets(Map.of());
+                    Path of = Files.createDirectory(folder.resolve("rank" + c.rank()));
+                    NvmeOptions scratch =
+                            NvmeOptions.DEFAULT.withBlockBytes(4096).withScratch(true);
+                    try (NvmeStore store = NvmeStore.open(of, budgets, scratch);
+                            TierMemory memory = TierMemory.of(Device.host(), budgets, store);
+                            ZeroOptimizer zero =
+                                    ZeroOptimizer.create(
+                                            c,
+                                            LAYERS,
+                                            form.optimizer,
+                                            options,
+                                            LossScale.fixed(1),
+                                            memory.tiers())) {
+                        zero.initialize((layer, tensor, values) -> values.set(0, 1));
+                        do {
+                            for (int i = 0; i < STEPS; i++) {
+                                step(zero);
+                            }
+                        } while (meter.next());
+                    }
+                });
+        return meter.bytes;
+    }
+
+    private static void step(ZeroOptimizer zero) {
+        for (int i = 0; i < LAYERS.size(); i++) {
+            zero.gather(i);
+            zero.release(i);
+        }
+        for (int i = LAYERS.size() - 1; i >= 0; i--) {
+            zero.gather(i);
+            zero.gradients(i).zero();
+            zero.release(i);
+            zero.reduce(i);
+        }
+        zero.step(0.1);
+    }
+
+    /** Reads what threads allocated while the ranks wait for each other. */
+    private static final class Meter {
+        private final List<Thread> ranks = new ArrayList<>();
+        private long[] threads = {};
+        private long before;
+        private long round;
+        private int waiting;
+        private boolean more = true;
+        double bytes = Double.MAX_VALUE;
+
+        /** Whether to go on; the last rank to come here decides. */
+        synchronized boolean next() throws InterruptedException {
+            long now = allocated();
+            if (!ranks.contains(Thread.currentThread())) {
+                ranks.add(Thread.currentThread());
+            }
+            long mine = round;
+            if (++waiting == RANKS) {
+                waiting = 0;
+                bytes = round == 0 ? bytes : (now - before) / (double) STEPS;
+                round++;
+                more = bytes >= MOST && round < ROUNDS;
+                threads =
+                        Thread.getAllStackTraces().keySet().stream()
+                                .filter(t -> ranks.contains(t) || t.getName().startsWith("jccl-stream-"))
+                                .mapToLong(Thread::threadId)
+                                .toArray();
+                notifyAll();
+                before = allocated();
+            }
+            while (mine == round) {
+                wait();
+            }
+            return more;
+        }
+
+        private long allocated() {
+            long sum = 0;
+            for (long t : threads) {
+                sum += THREADS.getThreadAllocatedBytes(t);
+            }
+            return sum;
+        }
+    }
+}
