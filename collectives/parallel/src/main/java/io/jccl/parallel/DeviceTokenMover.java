@@ -6,6 +6,7 @@ import io.jccl.compute.Layers;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
+import io.jccl.device.cuda.CudaDevice;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.util.List;
@@ -128,17 +129,17 @@ final class DeviceTokenMover extends TokenMover {
             staged = returned;
         }
         exchange = new ExpertAllToAll(comm, options, staged);
-        counts = own(Cuda.pinned(DataType.INT32, countsOfAll()));
+        counts = pinned(DataType.INT32, countsOfAll());
         ownCounts = ownCounts(counts);
         deviceCounts = onDevice(DataType.INT32, countsOfAll());
         ownDeviceCounts = ownCounts(deviceCounts);
-        logits = own(Cuda.pinned(DataType.FLOAT32, (long) r.maxTokens() * r.experts()));
+        logits = pinned(DataType.FLOAT32, (long) r.maxTokens() * r.experts());
         dots = onDevice(DataType.FLOAT32, most);
-        hostDots = own(Cuda.pinned(DataType.FLOAT32, most));
+        hostDots = pinned(DataType.FLOAT32, most);
         long numbers = most + maxRows + away;
-        hostInts = own(Cuda.pinned(DataType.INT32, indices));
+        hostInts = pinned(DataType.INT32, indices);
         ints = onDevice(DataType.INT32, indices);
-        hostFloats = own(Cuda.pinned(DataType.FLOAT32, numbers));
+        hostFloats = pinned(DataType.FLOAT32, numbers);
         floats = onDevice(DataType.FLOAT32, numbers);
         rowOf = new int[most];
         start = ints;
@@ -152,6 +153,11 @@ final class DeviceTokenMover extends TokenMover {
 
     private Buffer onDevice(DataType type, long count) {
         return own(comm.device().allocate(type, count));
+    }
+
+    /** Belongs to the rank's device: freeing it waits for work of that device and no other. */
+    private Buffer pinned(DataType type, long count) {
+        return own(CudaDevice.of(comm.device()).current(() -> Cuda.pinned(type, count)));
     }
 
     /** The rows after those of a block. */

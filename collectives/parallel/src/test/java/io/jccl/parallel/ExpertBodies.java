@@ -236,17 +236,17 @@ final class ExpertBodies {
         }
 
         /** Runs the local experts, or their backward pass; checks the rows that stay empty. */
-        void experts(Buffer from, Buffer to, @Nullable Buffer gradients) {
-            Buffer inputs = onHost(comm, from);
-            Buffer outputs = onHost(comm, to);
+        void experts(Buffer x, Buffer y, @Nullable Buffer gradients) {
+            Buffer inputs = onHost(comm, x);
+            Buffer outputs = onHost(comm, y);
             Buffer dy = gradients == null ? null : onHost(comm, gradients);
             int features = options.features();
             for (int l = 0; l < layer.localExperts(); l++) {
                 double scale = ExpertReference.scale(rank * layer.localExperts() + l);
                 long from = layer.firstRow(l) * features;
                 for (long i = from; i < from + layer.rowCount(l) * features; i++) {
-                    double x = inputs.get(i);
-                    outputs.set(i, scale * (dy == null ? Math.sin(x) : Math.cos(x) * dy.get(i)));
+                    double v = inputs.get(i);
+                    outputs.set(i, scale * (dy == null ? Math.sin(v) : Math.cos(v) * dy.get(i)));
                 }
                 if (options.fixedBlocks()) {
                     long end = from + layer.blockRows() * features;
@@ -256,8 +256,8 @@ final class ExpertBodies {
                     }
                 }
             }
-            if (outputs != to) {
-                to.copyFrom(outputs.asSegment());
+            if (outputs != y) {
+                y.copyFrom(outputs.asSegment());
             }
         }
 
