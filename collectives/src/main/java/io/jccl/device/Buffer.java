@@ -11,6 +11,10 @@ import java.lang.foreign.MemorySegment;
  * that they are views of. {@linkplain #wrap Wrapped} memory remains owned by the caller; closing
  * the buffer only ends the view.
  *
+ * <p>Not {@link java.nio.Buffer}: {@code import io.jccl.device.Buffer} takes precedence over {@code
+ * import java.nio.*}, so a file can use both; {@link java.nio.ByteBuffer} and the others have names
+ * of their own.
+ *
  * <p><b>Threads:</b> any thread may read and write elements, with the ordering of plain fields
  * only. Waiting for a stream makes the effects of its work visible.
  */

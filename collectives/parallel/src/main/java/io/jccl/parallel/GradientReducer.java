@@ -30,6 +30,10 @@ import org.jspecify.annotations.Nullable;
  *
  * {@snippet class="snippets.Parallel" region="reducer"}
  *
+ * <p><b>Mean or sum:</b> over ranks gradients are averaged: their sum divided by the number of
+ * ranks. So let each rank's loss be the mean over its own samples. Passes of one step are added up,
+ * not averaged: divide the loss by their number.
+ *
  * <p><b>Accumulation:</b> a pass that began with {@code begin(false)} does not communicate. The
  * caller adds its gradients to the existing values; the reducer changes gradients only in passes
  * that communicate, and clears them only in {@link #zero}.

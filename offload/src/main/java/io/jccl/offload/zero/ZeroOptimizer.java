@@ -38,13 +38,14 @@ import org.jspecify.annotations.Nullable;
  *   <li>3: parameters are also kept only as this rank's block, and are gathered layer by layer.
  * </ul>
  *
- * <p>The update uses the mean of the gradients over ranks and micro-steps. They are summed as they
- * are and divided in the update, in the same multiplication as loss scale and clipping. State on
+ * <p><b>Mean or sum:</b> the update uses the mean of the gradients over ranks and micro-steps, so let
+ * the loss be the mean over the samples of one micro-step of one rank. They are summed as they are
+ * and divided in the update, in the same multiplication as loss scale and clipping. State on
  * tier {@link Tier#DEVICE} of a GPU is updated by kernels, which also decide whether the step is
  * taken; gradients and parameters must be there too. All other state is updated on the CPU.
  * Gradients are added up where they live.
  *
- * <p><b>Memory:</b> all of it is allocated when the optimizer is created, see {@link #usage},
+ * <p><b>Memory:</b> a step creates no Java objects. All memory is allocated when the optimizer is created, see {@link #usage},
  * except for one layer in float32 during {@link #initialize} and {@link #forEachParameter}.
  *
  * <p><b>Errors:</b> if a step fails, the state is that before or that after the step, never a
@@ -52,7 +53,8 @@ import org.jspecify.annotations.Nullable;
  * fails on any rank), all ranks get an error and are back before the step, and {@link #step} may be
  * called again. If the communicator is broken, only {@link #saveAlone}, {@link #undoStep} and
  * {@link #close} can be used; the state is that before the step if the failure came before the
- * update, or if the previous state is kept.
+ * update, or if the previous state is kept. If a rank had updated some layers and not all, and has
+ * no previous state, it refuses the mixture until {@link #load} or {@link #initialize}.
  *
  * <p><b>Threads:</b> one at a time: the one that uses the communicator.
  */
