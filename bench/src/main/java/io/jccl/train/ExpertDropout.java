@@ -65,7 +65,8 @@ final class ExpertDropout {
         MemorySegment to = own.asSegment();
         for (int t = 0; t < tokens; t++) {
             to.setAtIndex(JAVA_FLOAT, 2L * t, (float) ((place + t) % BASE));
-            to.setAtIndex(JAVA_FLOAT, 2L * t + 1, (float) ((place + t) / BASE));
+            long high = (place + t) / BASE;
+            to.setAtIndex(JAVA_FLOAT, 2L * t + 1, (float) high);
         }
         places.route(logits, tokens, place);
         places.dispatch(own);

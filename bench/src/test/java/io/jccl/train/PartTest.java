@@ -17,7 +17,7 @@ class PartTest {
             new GptShape(1, 64, 4, 16, 30, 4, Routing.SWITCH, 1, false);
 
     /** Standard deviation of the standard normal distribution truncated at two. */
-    private static final double TRUNCATED = 0.87962566103423978;
+    private static final double TRUNCATED = 0.8796256610342398;
 
     private static GptShape scaled(double scale) {
         return PLAIN.with(new MixtureSettings(0, 0, 0, 0, scale, true));

@@ -147,7 +147,7 @@ final class TrainComparison {
         int experts = model.experts > 0 ? model.experts : COMPARED_EXPERTS;
         List<Routing> routers = new ArrayList<>(List.of(Routing.values()));
         boolean adapts = model.capacityFactor <= 0;
-        routers.removeIf(r -> r.choices() > experts || adapts && !r.adapts());
+        routers.removeIf(r -> r.choices() > experts || (adapts && !r.adapts()));
         List<TrainReport.Run> runs = new ArrayList<>();
         for (Routing r : routers) {
             RunSettings s = settings.of(model.techniques(0), experts, r);
