@@ -327,12 +327,26 @@ class LayersRowsTest extends LayersTests {
                     refuses(
                             "the start has 2 elements, but the rows of the target and one more"
                                     + " has 3",
-                            () -> l.combineRows(f, 3, i, three, null, zeros(r, f.dataType(), 6),
-                                    r.stream));
+                            () ->
+                                    l.combineRows(
+                                            f,
+                                            3,
+                                            i,
+                                            three,
+                                            null,
+                                            zeros(r, f.dataType(), 6),
+                                            r.stream));
                     refuses(
                             "the index has 3 elements, but the rows of the target has 2",
-                            () -> l.combineRows(f, 3, null, three, null, zeros(r, f.dataType(), 6),
-                                    r.stream));
+                            () ->
+                                    l.combineRows(
+                                            f,
+                                            3,
+                                            null,
+                                            three,
+                                            null,
+                                            zeros(r, f.dataType(), 6),
+                                            r.stream));
                     refuses(
                             "the source and the target share memory",
                             () -> l.combineRows(f, 3, null, i, null, f, r.stream));

@@ -279,21 +279,9 @@ final class DeviceTokenMover extends TokenMover {
         layers.rowDots(from, features, start, place, outputRows, dots.slice(0, all), stream);
         copy(dots, hostDots, all);
         layers.combineRows(
-                from,
-                features,
-                null,
-                blockToken,
-                blockWeight,
-                rows(block, blockRows),
-                stream);
+                from, features, null, blockToken, blockWeight, rows(block, blockRows), stream);
         layers.combineRows(
-                from,
-                features,
-                null,
-                stagedToken,
-                stagedWeight,
-                rows(staged, stagedRows),
-                stream);
+                from, features, null, stagedToken, stagedWeight, rows(staged, stagedRows), stream);
         exchange.move(staged, block, true);
     }
 

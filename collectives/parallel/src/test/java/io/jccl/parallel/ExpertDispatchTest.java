@@ -375,7 +375,7 @@ class ExpertDispatchTest {
     @ParameterizedTest
     @ValueSource(ints = 2)
     void gpus(int ranks) {
-        gpus(ranks, 1, 10);
+        gpus(ranks, 1, 5);
     }
 
     @Tag("exhaustive")
@@ -394,7 +394,9 @@ class ExpertDispatchTest {
                 c -> ExpertBodies.layers(c, seed, rounds, mostTokens));
     }
 
-    /** Tokens, results, gradients of a GPU are those of the host bit by bit: sums have one order. */
+    /**
+     * Tokens, results, gradients of a GPU are those of the host bit by bit: sums have one order.
+     */
     @Test
     void gpusMoveTheSameRows() {
         seeded("gpusMoveTheSameRows", 2);
@@ -481,7 +483,9 @@ class ExpertDispatchTest {
                         assertTrue(r.contains("host memory"), r);
                         logits.zero();
                         wrong("the logits is on", () -> layer.route(host, 8));
-                        wrong("the logits are 16 elements", () -> layer.route(logits, 9));
+                        wrong(
+                                "the logits are 15 elements",
+                                () -> layer.route(logits.slice(0, 15), 8));
                         float[] bad = new float[16];
                         bad[7] = c.rank() == 1 ? Float.NaN : 0;
                         logits.copyFrom(bad);
