@@ -102,7 +102,7 @@ class GradientCompressionTest extends ComputeTests {
         int n = 1024 * 1024 + 5;
         float[] x = new float[n];
         for (int i = 0; i < n; i++) {
-            x[i] = (i * 2654435761L >>> 7 & 1023) - 512;
+            x[i] = (((i * 2654435761L) >>> 7) & 1023) - 512;
         }
         on(
                 where,

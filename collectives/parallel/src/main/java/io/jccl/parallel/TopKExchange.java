@@ -62,7 +62,7 @@ final class TopKExchange extends Exchange {
         this.compute = compute;
         this.bucket = bucket;
         this.count = Math.toIntExact(bucket.count());
-        this.k = (int) Math.clamp(Math.ceil(density * elements), 1, elements);
+        this.k = (int) Math.clamp((long) Math.ceil(density * elements), 1, elements);
         boolean done = false;
         try {
             residual = zeros(DataType.FLOAT32, count);
