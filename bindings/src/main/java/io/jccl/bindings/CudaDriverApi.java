@@ -14,8 +14,8 @@ import java.lang.foreign.MemorySegment;
  * <p><b>Types</b> are those of {@link CudaApi}; its streams can be passed as they are. The runtime
  * creates the contexts; {@code cudaSetDevice} makes a device's primary context the current one.
  *
- * <p><b>Results</b> are {@code CUresult}. Each has the number of the {@code cudaError_t} of the same
- * meaning, so {@link CudaApi#check} serves both.
+ * <p><b>Results</b> are {@code CUresult}. Each has the number of the {@code cudaError_t} of the
+ * same meaning, so {@link CudaApi#check} serves both.
  *
  * <p><b>Threads:</b> any; the current context is per thread.
  */
@@ -38,7 +38,9 @@ public interface CudaDriverApi extends NativeApi {
     /** {@code CUresult cuLibraryUnload(CUlibrary library)} */
     int cuLibraryUnload(long library);
 
-    /** {@code CUresult cuLibraryGetKernel(CUkernel* pKernel, CUlibrary library, const char* name)} */
+    /**
+     * {@code CUresult cuLibraryGetKernel(CUkernel* pKernel, CUlibrary library, const char* name)}
+     */
     int cuLibraryGetKernel(MemorySegment pKernel, long library, MemorySegment name);
 
     /** {@code CUresult cuKernelGetFunction(CUfunction* pFunc, CUkernel kernel)} */
@@ -52,8 +54,8 @@ public interface CudaDriverApi extends NativeApi {
     /**
      * {@code CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
      * unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY, unsigned int
-     * blockDimZ, unsigned int sharedMemBytes, CUstream hStream, void** kernelParams, void** extra)};
-     * {@code f} may be a {@code CUkernel}, which runs in the context of the stream
+     * blockDimZ, unsigned int sharedMemBytes, CUstream hStream, void** kernelParams, void**
+     * extra)}; {@code f} may be a {@code CUkernel}, which runs in the context of the stream
      */
     int cuLaunchKernel(
             long f,

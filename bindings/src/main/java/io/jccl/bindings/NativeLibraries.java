@@ -48,8 +48,7 @@ public final class NativeLibraries {
             new Once<>(() -> table(NcclApi.class, NativeLibrary.NCCL));
     private static final Once<CudaApi> CUDA =
             new Once<>(() -> table(CudaApi.class, NativeLibrary.CUDART));
-    private static final Once<CudaDriverApi> CUDA_DRIVER =
-            new Once<>(NativeLibraries::driverTable);
+    private static final Once<CudaDriverApi> CUDA_DRIVER = new Once<>(NativeLibraries::driverTable);
     private static final Once<CublasApi> CUBLAS =
             new Once<>(() -> table(CublasApi.class, NativeLibrary.CUBLAS));
     private static final Once<MpiApi> MPI =
@@ -131,8 +130,7 @@ public final class NativeLibraries {
 
     private static CudaDriverApi driverTable() {
         CudaApi runtime = cuda();
-        return Binder.bind(
-                CudaDriverApi.class, runtime.library(), new DriverSymbols(runtime));
+        return Binder.bind(CudaDriverApi.class, runtime.library(), new DriverSymbols(runtime));
     }
 
     private static <T extends NativeApi> T table(Class<T> api, NativeLibrary library) {

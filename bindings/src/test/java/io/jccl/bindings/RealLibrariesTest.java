@@ -367,10 +367,10 @@ class RealLibrariesTest {
         }
         assumeNoGpu();
         UnsupportedOperationException error =
-                assertThrows(
-                        UnsupportedOperationException.class, () -> driver.cuLibraryUnload(0));
+                assertThrows(UnsupportedOperationException.class, () -> driver.cuLibraryUnload(0));
         String message = String.valueOf(error.getMessage());
-        assertTrue(message.startsWith("cuLibraryUnload is a function of the CUDA driver: "), message);
+        assertTrue(
+                message.startsWith("cuLibraryUnload is a function of the CUDA driver: "), message);
         assertNoDevice(message);
     }
 

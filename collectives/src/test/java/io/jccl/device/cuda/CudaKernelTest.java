@@ -259,9 +259,7 @@ class CudaKernelTest {
         try (Workers workers = new Workers(1, Workers.newJobId(), TestFake.flags(), cuda12)) {
             Workers.Worker worker = workers.start(0, CudaKernelWorker.class);
             assertEquals(
-                    0,
-                    worker.join(Duration.ofMinutes(1)),
-                    () -> String.join("\n", worker.lines()));
+                    0, worker.join(Duration.ofMinutes(1)), () -> String.join("\n", worker.lines()));
             List<String> lines = worker.lines();
             assertTrue(lines.contains("fill_u32 of kernels.ptx"), lines::toString);
             assertTrue(lines.contains("filled 7.0"), lines::toString);
