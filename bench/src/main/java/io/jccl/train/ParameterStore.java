@@ -2,6 +2,7 @@ package io.jccl.train;
 
 import io.jccl.device.Buffer;
 import io.jccl.error.JcclException;
+import io.jccl.offload.optim.LossScale;
 import java.io.IOException;
 import java.nio.file.Path;
 import java.util.Objects;
@@ -59,6 +60,16 @@ interface ParameterStore extends AutoCloseable {
 
     /** Sets all parameters and moments as they are after a number of steps. All ranks call it. */
     void restore(long steps, State values);
+
+    /** Steps that the optimizer has taken of a run's steps, without those that were left out. */
+    default long updates(long steps) {
+        return steps;
+    }
+
+    /** The factor of the loss; null if it has none that adapts. */
+    default @Nullable LossScale lossScale() {
+        return null;
+    }
 
     /** Begins a micro-step's backward pass. */
     void begin(boolean last);

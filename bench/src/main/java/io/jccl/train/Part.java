@@ -1,9 +1,9 @@
 package io.jccl.train;
 
-import io.jccl.offload.optim.TensorShape;
 import static java.lang.foreign.ValueLayout.JAVA_FLOAT;
 
 import io.jccl.internal.SplitMix;
+import io.jccl.offload.optim.TensorShape;
 import io.jccl.train.GptShape.Weight;
 import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;

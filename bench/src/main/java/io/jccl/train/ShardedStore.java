@@ -2,6 +2,7 @@ package io.jccl.train;
 
 import io.jccl.Communicator;
 import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.offload.Tiers;
@@ -19,6 +20,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import org.jspecify.annotations.Nullable;
 
 /**
  * Parameters, gradients and optimizer state in a {@link ZeroOptimizer}. One layer at a time is
@@ -31,6 +33,7 @@ final class ShardedStore implements ParameterStore {
     private final List<Part.Layer> layers;
     private final ZeroOptimizer zero;
     private final LossScale scale;
+    private final boolean scales;
     private final Operations operations;
     private final Stream stream;
     private final float factor;
@@ -71,6 +74,7 @@ final class ShardedStore implements ParameterStore {
         this.owned = new Owned(tiers.device());
         this.layers = layers;
         this.scale = scale;
+        this.scales = options.type() == DataType.FLOAT16;
         this.operations = operations;
         this.stream = comm.device().defaultStream();
         this.states = 1 + optimizer.moments();
@@ -88,8 +92,7 @@ final class ShardedStore implements ParameterStore {
                         recipe.group(optimizer, layer, w.name(), part.counts(w)));
                 long count = part.count(w);
                 long padding = Weights.places(optimizer, List.of(count))[1] - count;
-                tensors.add(
-                        new ShardedLayer.Tensor(w.name(), count, part.shape(w).columns()));
+                tensors.add(new ShardedLayer.Tensor(w.name(), count, part.shape(w).columns()));
                 if (padding > 0) {
                     // The state of each weight has blocks of its own.
                     String name = w.name() + PADDING;
@@ -188,6 +191,16 @@ final class ShardedStore implements ParameterStore {
                 steps,
                 (layer, tensor, moment, to) ->
                         fill((l, w, b) -> values.fill(moment + 1, l, w, b), layer, tensor, to));
+    }
+
+    @Override
+    public long updates(long steps) {
+        return zero.steps();
+    }
+
+    @Override
+    public @Nullable LossScale lossScale() {
+        return scales ? scale : null;
     }
 
     @Override

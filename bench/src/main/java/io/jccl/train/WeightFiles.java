@@ -8,6 +8,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
+import io.jccl.offload.optim.LossScale;
 import io.jccl.offload.weights.Safetensors;
 import io.jccl.offload.weights.SafetensorsWriter;
 import io.jccl.offload.weights.WeightTensor;
@@ -35,6 +36,9 @@ final class WeightFiles {
     static final String OPTIMIZER = "optimizer.safetensors";
 
     private static final String STEPS = "jccl.steps";
+    private static final String UPDATES = "jccl.updates";
+    private static final String SCALE = "jccl.loss-scale";
+    private static final String GOOD = "jccl.good-steps";
     private static final String RULE = "jccl.optimizer";
     private static final String ALPHABET = "jccl.alphabet";
     private static final String HEADS = "jccl.heads";
@@ -161,8 +165,13 @@ final class WeightFiles {
             int steps,
             ParameterStore store,
             List<Part.Layer> layers) {
+        Map<String, String> saved = state == null ? Map.of() : state.metadata();
+        LossScale scale = store.lossScale();
+        if (scale != null && saved.containsKey(SCALE)) {
+            scale.restore(number(saved, SCALE, 1), (int) number(saved, GOOD, 0));
+        }
         store.restore(
-                steps,
+                (long) number(saved, UPDATES, steps),
                 (k, layer, weight, values) -> {
                     @Nullable Safetensors in = k == 0 ? model : state;
                     if (in != null) {
@@ -173,6 +182,16 @@ final class WeightFiles {
                         }
                     }
                 });
+    }
+
+    private static double number(Map<String, String> saved, String name, double otherwise) {
+        String text = saved.getOrDefault(name, Double.toString(otherwise));
+        try {
+            return Double.parseDouble(text);
+        } catch (NumberFormatException e) {
+            throw new JcclException(
+                    OPTIMIZER + " says " + name + " '" + text + "', expected a number", e);
+        }
     }
 
     /** Reads the rows or columns that this rank has of a matrix. */
@@ -263,6 +282,12 @@ final class WeightFiles {
             metadata.put("format", "pt");
             metadata.put(STEPS, Integer.toString(step));
             metadata.put(RULE, rule);
+            LossScale scale = store.lossScale();
+            if (scale != null) {
+                metadata.put(UPDATES, Long.toString(store.updates(step)));
+                metadata.put(SCALE, Double.toString(scale.value()));
+                metadata.put(GOOD, Integer.toString(scale.goodSteps()));
+            }
             SafetensorsWriter.write(
                     folder.resolve(file(name, seat.file, seat.files)),
                     metadata,

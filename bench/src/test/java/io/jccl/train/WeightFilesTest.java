@@ -53,6 +53,18 @@ class WeightFilesTest {
             Corpus corpus,
             @Nullable Path load,
             @Nullable Path save) {
+        return settings(techniques, experts, optimizer, steps, corpus, load, save, Recipe.NONE);
+    }
+
+    private RunSettings settings(
+            String techniques,
+            int experts,
+            Optimizer optimizer,
+            int steps,
+            Corpus corpus,
+            @Nullable Path load,
+            @Nullable Path save,
+            Recipe recipe) {
         GptShape shape =
                 new GptShape(
                         2, 16, 2, 8, corpus.vocabulary().size(), experts, Routing.SWITCH, 4, false);
@@ -65,7 +77,7 @@ class WeightFilesTest {
                 steps,
                 0.003,
                 optimizer,
-                Recipe.NONE,
+                recipe,
                 Evaluation.NONE,
                 1,
                 1,
@@ -177,6 +189,28 @@ class WeightFilesTest {
                         losses(settings(first, experts, o, HALF, corpus, null, saved), corpus));
         parts.addAll(losses(settings(then, experts, o, STEPS, corpus, saved, null), corpus));
         assertArrayEquals(array(whole), array(parts), tolerance);
+    }
+
+    /** The scale that a run found goes on, and steps that overflowed are none of the optimizer. */
+    @Test
+    void aLossScaleGoesOn() throws IOException {
+        Corpus corpus = Corpus.grammar(1);
+        Optimizer o = Adam.defaults();
+        Path saved = folder.resolve("scaled");
+        Recipe high =
+                new Recipe(RateSchedule.CONSTANT, Double.POSITIVE_INFINITY, List.of(), 0x1p18);
+        String t = "dp=2 zero=1 fp16";
+        List<Double> whole = losses(settings(t, 0, o, STEPS, corpus, null, null, high), corpus);
+        List<Double> parts =
+                new ArrayList<>(losses(settings(t, 0, o, HALF, corpus, null, saved, high), corpus));
+        try (Safetensors in = Safetensors.open(saved, WeightFiles.OPTIMIZER)) {
+            double scale = Double.parseDouble(in.metadata().get("jccl.loss-scale"));
+            int updates = Integer.parseInt(in.metadata().get("jccl.updates"));
+            assertTrue(scale < 0x1p18 && updates < HALF, scale + ", " + updates + " updates");
+            assertTrue(updates > 0, "no step was taken: begin with a smaller scale");
+        }
+        parts.addAll(losses(settings(t, 0, o, STEPS, corpus, saved, null, high), corpus));
+        assertArrayEquals(array(whole), array(parts), 0);
     }
 
     private void refused(String expected, RunSettings s, Corpus corpus) {

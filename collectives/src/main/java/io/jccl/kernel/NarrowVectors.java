@@ -12,7 +12,8 @@ import jdk.incubator.vector.VectorSpecies;
 
 /**
  * Float32 from and to memory of bfloat16 or float16, in integer arithmetic on vectors, since the
- * Vector API of JDK 25 has no narrow floats. Both formats are stored rounded to nearest even. Loaded only where {@code jdk.incubator.vector} is resolved.
+ * Vector API of JDK 25 has no narrow floats. Both formats are stored rounded to nearest even.
+ * Loaded only where {@code jdk.incubator.vector} is resolved.
  */
 final class NarrowVectors {
     private static final ByteOrder ORDER = ByteOrder.nativeOrder();
@@ -21,7 +22,9 @@ final class NarrowVectors {
     private static final VectorSpecies<Short> SHORTS =
             VectorSpecies.of(short.class, VectorShape.forBitSize(FLOATS.vectorBitSize() / 2));
 
-    /** Elements of a thread's scratch: a multiple of all widths, and half of a first-level cache. */
+    /**
+     * Elements of a thread's scratch: a multiple of all widths, and half of a first-level cache.
+     */
     static final int SCRATCH = 4096;
 
     private static final ThreadLocal<float[]> OWN =

@@ -59,7 +59,9 @@ final class VectorNorm extends NormKernel {
         }
     }
 
-    /** Adds the squares of a column; float32 is read from memory, what was narrow from the array. */
+    /**
+     * Adds the squares of a column; float32 is read from memory, what was narrow from the array.
+     */
     private static void column(
             MemorySegment s, long at, float[] wide, int count, double[] sums, int column) {
         DoubleVector low = DoubleVector.fromArray(DOUBLES, sums, column);

@@ -147,17 +147,7 @@ public record Adafactor(
             if (pass < PASSES - 1) {
                 Arrays.fill(sums, 0, sums(pass, shape), 0);
             }
-            pass(
-                    pass,
-                    sums,
-                    0,
-                    state,
-                    from,
-                    gradients,
-                    target,
-                    step,
-                    learningRate,
-                    gradientFactor);
+            pass(pass, sums, 0, state, from, gradients, target, step, learningRate, gradientFactor);
             combine(pass, sums, 0, state, tensor, step);
         }
     }

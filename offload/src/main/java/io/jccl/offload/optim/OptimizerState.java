@@ -71,8 +71,7 @@ public final class OptimizerState implements AutoCloseable {
             throw new IllegalArgumentException(
                     "there are " + moments.length + " moments, expected 0 to 2");
         }
-        return of(
-                Collections.nCopies(moments.length, MOMENT), List.of(), 0, parameters, moments);
+        return of(Collections.nCopies(moments.length, MOMENT), List.of(), 0, parameters, moments);
     }
 
     /**

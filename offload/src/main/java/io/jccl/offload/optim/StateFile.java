@@ -37,7 +37,10 @@ final class StateFile {
                         CRC32C crc = new CRC32C();
                         ByteBuffer block =
                                 ByteBuffer.allocateDirect(BLOCK).order(ByteOrder.LITTLE_ENDIAN);
-                        block.putLong(MAGIC).putLong(buffers.size() - 1).putLong(buffers.getFirst().count()).putLong(step);
+                        block.putLong(MAGIC)
+                                .putLong(buffers.size() - 1)
+                                .putLong(buffers.getFirst().count())
+                                .putLong(step);
                         write(c, crc, block.position(HEADER));
                         for (Buffer b : buffers) {
                             MemorySegment s = b.asSegment();
@@ -121,7 +124,8 @@ final class StateFile {
                 throw new IOException(file + " is not an optimizer state: it has another header");
             }
             long step = block.getLong(24);
-            if (block.getLong(8) != (buffers.size() - 1) || block.getLong(16) != buffers.getFirst().count()) {
+            if (block.getLong(8) != (buffers.size() - 1)
+                    || block.getLong(16) != buffers.getFirst().count()) {
                 throw new IOException(
                         file
                                 + " holds "

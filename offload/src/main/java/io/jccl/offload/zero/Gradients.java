@@ -306,13 +306,11 @@ final class Gradients {
         Buffer from = (config.stage() == 0 ? s.wide : s.wideOwn).get(p.index);
         try {
             if (p.gradients.inStore() && config.stage() != 0) {
-                TieredTensor.finish(
-                    p.gradients.read(Objects.requireNonNull(p.gradientStage)));
+                TieredTensor.finish(p.gradients.read(Objects.requireNonNull(p.gradientStage)));
             }
             copies.toHost(from, p.updateGradients).await(FOREVER);
             if (p.gradients.inStore()) {
-                TieredTensor.finish(
-                    p.gradients.write(Objects.requireNonNull(p.gradientStage)));
+                TieredTensor.finish(p.gradients.write(Objects.requireNonNull(p.gradientStage)));
             }
         } catch (RuntimeException e) {
             lost(e);
@@ -487,8 +485,7 @@ final class Gradients {
 
     private void read(Part p) {
         if (p.gradients.inStore()) {
-            TieredTensor.finish(
-                    p.gradients.read(Objects.requireNonNull(p.gradientStage)));
+            TieredTensor.finish(p.gradients.read(Objects.requireNonNull(p.gradientStage)));
         }
     }
 

@@ -168,8 +168,7 @@ final class Part {
         for (int m = 0; m < count; m++) {
             moments[m] = stateBuffer(m + 1);
         }
-        return OptimizerState.of(
-                config.optimizer(), layer.shapes(), from, stateBuffer(0), moments);
+        return OptimizerState.of(config.optimizer(), layer.shapes(), from, stateBuffer(0), moments);
     }
 
     /** Elements of master parameters (0) or a moment on this rank. */

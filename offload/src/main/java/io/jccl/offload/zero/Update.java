@@ -338,16 +338,7 @@ final class Update {
         int[] at = p.sums[Math.min(pass, p.sums.length - 1)];
         for (int i = 0; i < p.segments.size(); i++) {
             Segment s = p.segments.get(i);
-            s.pass(
-                    pass,
-                    totals,
-                    at[s.tensor],
-                    state,
-                    sums,
-                    p.target(),
-                    step,
-                    learningRate,
-                    factor);
+            s.pass(pass, totals, at[s.tensor], state, sums, p.target(), step, learningRate, factor);
         }
     }
 

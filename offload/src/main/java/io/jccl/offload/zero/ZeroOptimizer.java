@@ -38,15 +38,16 @@ import org.jspecify.annotations.Nullable;
  *   <li>3: parameters are also kept only as this rank's block, and are gathered layer by layer.
  * </ul>
  *
- * <p><b>Mean or sum:</b> the update uses the mean of the gradients over ranks and micro-steps, so let
- * the loss be the mean over the samples of one micro-step of one rank. They are summed as they are
- * and divided in the update, in the same multiplication as loss scale and clipping. State on
+ * <p><b>Mean or sum:</b> the update uses the mean of the gradients over ranks and micro-steps, so
+ * let the loss be the mean over the samples of one micro-step of one rank. They are summed as they
+ * are and divided in the update, in the same multiplication as loss scale and clipping. State on
  * tier {@link Tier#DEVICE} of a GPU is updated by kernels, which also decide whether the step is
  * taken; gradients and parameters must be there too. All other state is updated on the CPU.
  * Gradients are added up where they live.
  *
- * <p><b>Memory:</b> a step creates no Java objects. All memory is allocated when the optimizer is created, see {@link #usage},
- * except for one layer in float32 during {@link #initialize} and {@link #forEachParameter}.
+ * <p><b>Memory:</b> a step creates no Java objects. All memory is allocated when the optimizer is
+ * created, see {@link #usage}, except for one layer in float32 during {@link #initialize} and
+ * {@link #forEachParameter}.
  *
  * <p><b>Errors:</b> if a step fails, the state is that before or that after the step, never a
  * mixture; {@link #steps} shows which. If the communicator still works (for example if a store

@@ -52,7 +52,23 @@ class AdafactorTest {
     };
 
     private static final float[] DECAYED = {
-        0.329072833f, 0.783737242f, 0.684357584f, -0.0173447467f, -0.654638469f, -0.764825881f, -0.333617002f, 0.055151172f, 0.119872786f, 0.177076429f, 0.480148286f, 0.667067647f, 5.24907923f, -0.897759557f, -2.91945076f, 5.0465436f, -1.32576013f
+        0.329072833f,
+        0.783737242f,
+        0.684357584f,
+        -0.0173447467f,
+        -0.654638469f,
+        -0.764825881f,
+        -0.333617002f,
+        0.055151172f,
+        0.119872786f,
+        0.177076429f,
+        0.480148286f,
+        0.667067647f,
+        5.24907923f,
+        -0.897759557f,
+        -2.91945076f,
+        5.0465436f,
+        -1.32576013f
     };
 
     private static double parameter(int i) {
@@ -104,7 +120,9 @@ class AdafactorTest {
         }
     }
 
-    /** Algorithms 4 and 5 of arXiv 1804.04235 in float64, with absolute steps and tight clipping. */
+    /**
+     * Algorithms 4 and 5 of arXiv 1804.04235 in float64, with absolute steps and tight clipping.
+     */
     @Test
     void stepsAreThoseOfThePaper() {
         Adafactor rule = new Adafactor(0.7, 1e-3, 0.5, 0.25, true, false, 0.2);
@@ -226,7 +244,12 @@ class AdafactorTest {
 
     @ParameterizedTest
     @CsvSource({
-        "0, 2, DEVICE", "1, 3, PINNED", "2, 4, NVME", "3, 5, DEVICE", "3, 2, NVME", "1, 1, DEVICE"
+        "0, 2, DEVICE",
+        "1, 3, PINNED",
+        "2, 4, NVME",
+        "3, 5, DEVICE",
+        "3, 2, NVME",
+        "1, 1, DEVICE"
     })
     void shardedStepsAreThoseOfWholeTensors(int stage, int ranks, Tier tier) {
         ZeroOptions options = ZeroOptions.stage(stage).withTiers(tier, tier, tier);
@@ -245,7 +268,9 @@ class AdafactorTest {
                 });
     }
 
-    /** Files of any number of ranks are read by any other, and values by name give the state too. */
+    /**
+     * Files of any number of ranks are read by any other, and values by name give the state too.
+     */
     @Test
     void stateIsSavedAndDividedAgain(@TempDir Path folder) {
         world(
@@ -343,8 +368,7 @@ class AdafactorTest {
                             () -> rule.step(s, 0, g, null, 1, 0.01, 1));
             assertTrue(e.getMessage().contains("whole tensor"), e.getMessage());
         }
-        assertThrows(
-                IllegalArgumentException.class, () -> new ShardedLayer.Tensor("w", 12, 5));
+        assertThrows(IllegalArgumentException.class, () -> new ShardedLayer.Tensor("w", 12, 5));
         assertThrows(UnsupportedOperationException.class, () -> rule.update(1, 0.01));
     }
 }

@@ -29,7 +29,10 @@ import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
 
-/** No step allocates on the Java heap, on a rank's thread or a stream's, once it has run for a while. */
+/**
+ * No step allocates on the Java heap, on a rank's thread or a stream's, once it has run for a
+ * while.
+ */
 @Timeout(value = 3, unit = TimeUnit.MINUTES)
 class ZeroAllocationTest {
     private static final int STEPS = 40;
@@ -38,8 +41,7 @@ class ZeroAllocationTest {
     private static final List<ShardedLayer> LAYERS =
             List.of(
                     ShardedLayer.of("a", 300),
-                    new ShardedLayer(
-                            "b", List.of(new ShardedLayer.Tensor("b", 1000, 40))),
+                    new ShardedLayer("b", List.of(new ShardedLayer.Tensor("b", 1000, 40))),
                     ShardedLayer.of("c", 64));
     private static final ThreadMXBean THREADS = (ThreadMXBean) ManagementFactory.getThreadMXBean();
 
@@ -54,8 +56,7 @@ class ZeroAllocationTest {
     /** Each stage, and each pair of types, at least once. */
     private static List<Form> some() {
         return List.of(
-                new Form(
-                        Adam.defaults(), 0, Tier.PINNED, DataType.BFLOAT16, DataType.BFLOAT16),
+                new Form(Adam.defaults(), 0, Tier.PINNED, DataType.BFLOAT16, DataType.BFLOAT16),
                 new Form(Adam.defaults(), 1, Tier.DEVICE, DataType.FLOAT16, DataType.FLOAT32),
                 new Form(Adafactor.defaults(), 2, Tier.PINNED, DataType.FLOAT32, DataType.FLOAT32),
                 new Form(Adam.defaults(), 3, Tier.PINNED, DataType.BFLOAT16, DataType.FLOAT32));
@@ -163,7 +164,8 @@ class ZeroAllocationTest {
                 more = bytes >= MOST && round < ROUNDS;
                 threads =
                         Thread.getAllStackTraces().keySet().stream()
-                                .filter(t -> ranks.contains(t) || t.getName().startsWith("jccl-stream-"))
+                                .filter(t ->
+                                        ranks.contains(t) || t.getName().startsWith("jccl-stream-"))
                                 .mapToLong(Thread::threadId)
                                 .toArray();
                 notifyAll();

@@ -219,11 +219,10 @@ class ZeroFaultTest {
                 List<java.util.concurrent.Future<?>> all = new java.util.ArrayList<>();
                 for (Communicator comm : comms) {
                     all.add(
-                            threads.submit(
-                                    () -> {
-                                        dieBetween(comm, o, when, here, reference, deaths, refused);
-                                        return null;
-                                    }));
+                            threads.submit(() -> {
+                                dieBetween(comm, o, when, here, reference, deaths, refused);
+                                return null;
+                            }));
                 }
                 for (java.util.concurrent.Future<?> f : all) {
                     f.get();
