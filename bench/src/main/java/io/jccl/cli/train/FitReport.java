@@ -90,14 +90,12 @@ final class FitReport {
 
     private static String stop(Experiment.Row row) {
         Attempt.Refused r = row.next();
-        return r == null
-                ? "--max-blocks"
-                : r.tier()
-                        + ": "
-                        + (r.asked() == 0 ? "a library's" : r.asked())
-                        + " bytes asked for, "
-                        + r.free()
-                        + " free";
+        if (r == null) {
+            return "--max-blocks";
+        }
+        return r.asked() == 0
+                ? r.tier() + ": full, as a library found"
+                : r.tier() + ": " + r.asked() + " bytes asked for, " + r.free() + " free";
     }
 
     private String times(Experiment.Row row) {

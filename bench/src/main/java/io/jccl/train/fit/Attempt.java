@@ -70,7 +70,8 @@ public sealed interface Attempt {
      * @param blocks of the model
      * @param parameters of the model
      * @param tier the full tier
-     * @param asked bytes of the failed allocation; 0 if a library made it, which does not say
+     * @param asked bytes of the failed allocation; 0 if a library made it, which does not say, nor
+     *     what was free
      * @param free free bytes on that rank
      */
     record Refused(int blocks, long parameters, Tier tier, long asked, long free)
@@ -119,9 +120,8 @@ public sealed interface Attempt {
                                 throw e;
                             }
                             trainer = null;
-                            long free = Cuda.freeMemory(comm.device());
                             refused.compareAndSet(
-                                    null, new Refused(blocks, parameters, Tier.DEVICE, 0, free));
+                                    null, new Refused(blocks, parameters, Tier.DEVICE, 0, 0));
                         }
                         if (!all(comm, trainer != null) || trainer == null) {
                             return;

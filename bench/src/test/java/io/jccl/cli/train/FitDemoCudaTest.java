@@ -22,16 +22,19 @@ import org.junit.jupiter.api.io.TempDir;
 class FitDemoCudaTest {
     /** Small: the fakes run each thread of a kernel after the other. */
     private static final String MODEL =
-            "fit-demo --device cuda -g 2 --hidden 32 --context 2 --batch 4 --accumulate 2 --steps 2"
-                    + " --lr 0.01 ";
+            "-g 2 --hidden 32 --context 2 --batch 4 --steps 2 --lr 0.01 ";
 
     @RegisterExtension static final OnFakes FAKES = new OnFakes();
 
     @TempDir Path folder = Path.of("");
 
-    private JsonNode fit(Map<String, String> environment, String more) throws Exception {
+    private JsonNode fit(Map<String, String> environment, String line) throws Exception {
         Path json = folder.resolve("fit.json");
-        Result r = FAKES.jccl(environment, (MODEL + more + " -J " + json).split(" +"));
+        Result r =
+                FAKES.jccl(
+                        environment,
+                        ("fit-demo --device cuda --accumulate 2 " + line + " -J " + json)
+                                .split(" +"));
         assertEquals(0, r.status(), r::toString);
         return new ObjectMapper().readTree(json.toFile()).get("jccl_fit_demo");
     }
@@ -44,7 +47,11 @@ class FitDemoCudaTest {
     @Test
     void theCapOfDeviceMemoryStopsThePlainModelFirst() throws Exception {
         JsonNode top =
-                fit(Map.of(), "--max-blocks 2 --device-memory 380K --only plain,no-nvme-offload");
+                fit(
+                        Map.of(),
+                        MODEL
+                                + "--max-blocks 2 --device-memory 380K --only"
+                                + " plain,no-nvme-offload");
         assertEquals("nccl", top.get("engine").asText());
         assertEquals("jccl fake 0", top.get("device").asText());
         JsonNode plain = top.at("/sets/0");
@@ -71,22 +78,24 @@ class FitDemoCudaTest {
     @Tag("exhaustive")
     @Test
     void aDeviceThatHasLessThanItsCapStopsTheModelToo() throws Exception {
-        // Of which cuBLAS takes 4 MiB.
-        String memory = Long.toString(6L << 20);
+        // Of which NCCL and cuBLAS take more than half.
+        String memory = Long.toString(40L << 20);
         JsonNode top =
                 fit(
                         Map.of("JCCL_FAKE_MEMORY", memory),
-                        "--device-memory 64M --only plain --max-blocks 64");
-        JsonNode stopped = top.at("/sets/0/stopped_by");
-        assertEquals("DEVICE", stopped.get("tier").asText(), top::toString);
-        assertTrue(stopped.get("free_bytes").asLong() < 6L << 20, top::toString);
-        assertTrue(largest(top, 0) > 12L * 32 * 32, top::toString);
+                        "-g 1 --hidden 128 --context 4 --batch 8 --steps 3 --lr 0.002"
+                                + " --device-memory 64M --only plain --max-blocks 8");
+        JsonNode set = top.at("/sets/0");
+        assertEquals("DEVICE", set.at("/stopped_by/tier").asText(), top::toString);
+        // 16 bytes a parameter were there.
+        assertTrue(16 * largest(top, 0) < 40L << 20, top::toString);
+        assertTrue(largest(top, 0) > 12L * 128 * 128, top::toString);
     }
 
     @Tag("exhaustive")
     @Test
     void everySetTrains() throws Exception {
-        JsonNode top = fit(Map.of(), "--max-blocks 1 --device-memory 1M");
+        JsonNode top = fit(Map.of(), MODEL + "--max-blocks 1 --device-memory 1M");
         assertEquals(TechniqueSet.SETS.size(), top.get("sets").size());
         for (JsonNode set : top.get("sets")) {
             JsonNode run = set.at("/runs/0");
