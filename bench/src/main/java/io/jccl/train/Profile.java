@@ -69,8 +69,7 @@ final class Profile {
      * Ends the recording.
      *
      * @param ranks ranks of this process
-     * @return its contents, nothing for operations of GPUs; operations of unnamed communicators are
-     *     counted as those of gradients
+     * @return its contents; operations of unnamed communicators are counted as those of gradients
      */
     Times stop(int ranks) throws IOException {
         Recording r = recording;
@@ -86,8 +85,7 @@ final class Profile {
             try (RecordingFile events = new RecordingFile(file)) {
                 while (events.hasMoreEvents()) {
                     RecordedEvent e = events.readEvent();
-                    // Of an operation that ends on a GPU, the event has only the time of the call.
-                    if (e.getEventType().getName().equals(EVENT) && !e.getBoolean("enqueued")) {
+                    if (e.getEventType().getName().equals(EVENT)) {
                         spans.add(span(e));
                     }
                 }
