@@ -69,7 +69,8 @@ final class Profile {
      * Ends the recording.
      *
      * @param ranks ranks of this process
-     * @return its contents; operations of unnamed communicators are counted as those of gradients
+     * @return its contents, nothing for operations of GPUs; operations of unnamed communicators are
+     *     counted as those of gradients
      */
     Times stop(int ranks) throws IOException {
         Recording r = recording;
@@ -85,7 +86,8 @@ final class Profile {
             try (RecordingFile events = new RecordingFile(file)) {
                 while (events.hasMoreEvents()) {
                     RecordedEvent e = events.readEvent();
-                    if (e.getEventType().getName().equals(EVENT)) {
+                    // Of an operation that ends on a GPU, the event has only the time of the call.
+                    if (e.getEventType().getName().equals(EVENT) && !e.getBoolean("enqueued")) {
                         spans.add(span(e));
                     }
                 }

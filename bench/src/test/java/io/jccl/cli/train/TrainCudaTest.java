@@ -231,6 +231,10 @@ class TrainCudaTest {
                 jccl(Map.of(), "run -n 2 -- " + MODEL + STEPS + " --device cuda --dp 2 -J " + json);
         assertEquals(0, r.status(), r::toString);
         assertTrue(difference(onCpu(), read(json)) <= TOLERANCE);
+        // Operations end on the GPU: what their calls take is not reported as a share.
+        JsonNode run = new ObjectMapper().readTree(json.toFile()).at("/jccl_train/runs/0");
+        assertTrue(run.get("communication_share").isNull(), run::toString);
+        assertEquals(0, run.get("measured_steps").asInt());
     }
 
     /** A checkpoint of a GPU is one of the CPU, and the other way round. */
