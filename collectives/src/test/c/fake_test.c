@@ -2083,9 +2083,9 @@ static void kernel_runs(CUkernel sum, CUkernel fill, cudaStream_t s) {
   kernels_refused(fill, s, fill_args);
   OK(cudaSetDevice(1)); /* a kernel takes the context of its stream */
   OK(launch(fill, 1, 256, s, fill_args));
-  OK(cudaSetDevice(0));
   IS(cudaErrorMisalignedAddress, cudaStreamSynchronize(s));
   jccl_fake_sticky(0);
+  OK(cudaSetDevice(0)); /* not earlier: it may return the error of the launch */
   OK(cudaFree(x));
 }
 
