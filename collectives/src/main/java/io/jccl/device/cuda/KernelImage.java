@@ -66,9 +66,7 @@ final class KernelImage {
      */
     boolean runsOn(int capability) {
         return architecture == 0
-                || (!refused
-                        && architecture / 10 == capability / 10
-                        && architecture <= capability);
+                || (!refused && architecture / 10 == capability / 10 && architecture <= capability);
     }
 
     /** A kernel that is loaded on a device, or null. */
