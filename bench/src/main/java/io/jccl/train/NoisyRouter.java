@@ -40,7 +40,7 @@ final class NoisyRouter {
     void forward(Buffer tokens, int slot) {
         readInputs(tokens, slot);
         product.forward();
-        if (room.training()) {
+        if (noise.adds() && room.training()) {
             noise.add(logits, experts, room.place(slot));
         }
     }

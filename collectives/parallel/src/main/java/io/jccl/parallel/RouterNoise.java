@@ -118,6 +118,15 @@ public record RouterNoise(long seed, double jitter, double dropout, double devia
     }
 
     /**
+     * Whether there is noise of the logits.
+     *
+     * @return whether {@link #add} changes anything
+     */
+    public boolean adds() {
+        return deviation > 0;
+    }
+
+    /**
      * Adds the noise of the logits.
      *
      * @param logits tokens x experts of float32, row-major, in host memory, changed
@@ -130,7 +139,7 @@ public record RouterNoise(long seed, double jitter, double dropout, double devia
         check(logits, experts, "the logits");
         MemorySegment x = logits.asSegment();
         long first = checkedPlace(place) * experts;
-        for (long i = 0; deviation > 0 && i < logits.count(); i++) {
+        for (long i = 0; adds() && i < logits.count(); i++) {
             double noise = deviation * SplitMix.normal(seed + LOGITS, first + i);
             float old = x.getAtIndex(ValueLayout.JAVA_FLOAT_UNALIGNED, i);
             x.setAtIndex(ValueLayout.JAVA_FLOAT_UNALIGNED, i, (float) (old + noise));
