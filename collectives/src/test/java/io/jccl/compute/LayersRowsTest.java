@@ -191,7 +191,7 @@ class LayersRowsTest extends LayersTests {
             float sum = 0;
             for (int k = first(start, i / width); k < first(start, i / width + 1); k++) {
                 if (INDEX[k] >= 0 && INDEX[k] < SOURCES) {
-                    float v = (float) x[(int) INDEX[k] * width + i % width];
+                    float v = (float) x[((int) INDEX[k]) * width + i % width];
                     sum += weighted ? (float) w[k] * v : v;
                 }
             }
@@ -236,7 +236,7 @@ class LayersRowsTest extends LayersTests {
         for (int row = 0; row < rows; row++) {
             for (int k = first(start, row); k < first(start, row + 1); k++) {
                 for (int i = 0; i < width && INDEX[k] >= 0 && INDEX[k] < SOURCES; i++) {
-                    double v = x[row * width + i] * y[(int) INDEX[k] * width + i];
+                    double v = x[row * width + i] * y[((int) INDEX[k]) * width + i];
                     expected[k] += v;
                     bound[k] += (width + 1) * STEP / 2 * Math.abs(v);
                 }
