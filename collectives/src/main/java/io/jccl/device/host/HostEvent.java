@@ -38,6 +38,10 @@ final class HostEvent implements Event {
     }
 
     private @Nullable Mark last;
+
+    /** The one before, used again when nobody waits for it: two that take turns make no garbage. */
+    private @Nullable Mark previous;
+
     private boolean closed;
 
     @Override
@@ -48,15 +52,22 @@ final class HostEvent implements Event {
             if (closed) {
                 throw new IllegalStateException("the event is closed");
             }
-            mark = last;
-            if (mark == null || !mark.done || mark.waiters > 0) {
-                mark = new Mark();
+            mark = free(last);
+            if (mark == null) {
+                mark = free(previous);
+                previous = last;
+                if (mark == null) {
+                    mark = new Mark();
+                }
                 last = mark;
-            } else {
-                mark.done = false;
             }
+            mark.done = false;
         }
         host.submitAlways(mark);
+    }
+
+    private static @Nullable Mark free(@Nullable Mark mark) {
+        return mark == null || !mark.done || mark.waiters > 0 ? null : mark;
     }
 
     private synchronized void complete(Mark mark) {

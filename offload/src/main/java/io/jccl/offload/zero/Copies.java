@@ -5,7 +5,6 @@ import io.jccl.device.Event;
 import io.jccl.offload.Transfer;
 import io.jccl.offload.TransferEngine;
 import java.util.IdentityHashMap;
-import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -14,7 +13,8 @@ import org.jspecify.annotations.Nullable;
  */
 final class Copies {
     private final TransferEngine engine;
-    private final Map<Buffer, Map<Buffer, Transfer>> known = new IdentityHashMap<>();
+    private final IdentityHashMap<Buffer, IdentityHashMap<Buffer, Transfer>> known =
+            new IdentityHashMap<>();
 
     Copies(TransferEngine engine) {
         this.engine = engine;
@@ -46,7 +46,7 @@ final class Copies {
 
     /** The transfer of two buffers; null if there is none, or it is under way after an error. */
     private @Nullable Transfer ended(Buffer from, Buffer to) {
-        Map<Buffer, Transfer> targets = known.get(from);
+        IdentityHashMap<Buffer, Transfer> targets = known.get(from);
         Transfer t = targets == null ? null : targets.get(to);
         return t != null && t.isDone() ? t : null;
     }

@@ -30,8 +30,8 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
 
 /**
- * No step allocates on the Java heap, on a rank's thread or a stream's, once it has run for a
- * while.
+ * No step allocates on the Java heap, on a rank's thread or one that works for it, once it has run
+ * for a while.
  */
 @Timeout(value = 3, unit = TimeUnit.MINUTES)
 class ZeroAllocationTest {
@@ -53,12 +53,10 @@ class ZeroAllocationTest {
     private record Form(
             Optimizer optimizer, int stage, Tier tier, DataType type, DataType accumulator) {}
 
-    /** Each stage, and each pair of types, at least once. */
+    /** With and without copies between tiers; sums of tensors over ranks; narrow types. */
     private static List<Form> some() {
         return List.of(
-                new Form(Adam.defaults(), 0, Tier.PINNED, DataType.BFLOAT16, DataType.BFLOAT16),
-                new Form(Adam.defaults(), 1, Tier.DEVICE, DataType.FLOAT16, DataType.FLOAT32),
-                new Form(Adafactor.defaults(), 2, Tier.PINNED, DataType.FLOAT32, DataType.FLOAT32),
+                new Form(Adafactor.defaults(), 1, Tier.DEVICE, DataType.FLOAT16, DataType.FLOAT32),
                 new Form(Adam.defaults(), 3, Tier.PINNED, DataType.BFLOAT16, DataType.FLOAT32));
     }
 
@@ -164,8 +162,7 @@ class ZeroAllocationTest {
                 more = bytes >= MOST && round < ROUNDS;
                 threads =
                         Thread.getAllStackTraces().keySet().stream()
-                                .filter(t ->
-                                        ranks.contains(t) || t.getName().startsWith("jccl-stream-"))
+                                .filter(t -> ranks.contains(t) || works(t.getName()))
                                 .mapToLong(Thread::threadId)
                                 .toArray();
                 notifyAll();
@@ -175,6 +172,13 @@ class ZeroAllocationTest {
                 wait();
             }
             return more;
+        }
+
+        /**
+         * Streams, copies and the drive; the poller of ranks' states runs with or without steps.
+         */
+        private static boolean works(String name) {
+            return name.startsWith("jccl-") && !name.equals("jccl-flight");
         }
 
         private long allocated() {
