@@ -45,9 +45,6 @@ class TrainCudaTest {
     /** As in docs/train.md, for bfloat16 gradients or parameters. */
     private static final double NARROW = 1e-2;
 
-    /** As there: gshard draws by all bits of the gates, which another order of sums changes. */
-    private static final double CHANCE = 0.1;
-
     @RegisterExtension static final OnFakes FAKES = new OnFakes();
 
     private static @Nullable List<Double> onCpu;
@@ -203,8 +200,7 @@ class TrainCudaTest {
         List<Double> expected = losses(techniques);
         assertTrue(difference(expected, onCpu()) > TOLERANCE, "a model without experts");
         double difference = difference(expected, losses("--device cuda " + techniques));
-        double allowed = techniques.contains("gshard") ? CHANCE : TOLERANCE;
-        assertTrue(difference <= allowed, techniques + ": off by " + difference);
+        assertTrue(difference <= TOLERANCE, techniques + ": off by " + difference);
     }
 
     @Tag("exhaustive")
