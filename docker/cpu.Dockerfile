@@ -3,7 +3,7 @@
 FROM maven:3.9-eclipse-temurin-25 AS build
 WORKDIR /src
 COPY . .
-RUN mvn -B -Pimage -DskipTests -Dmaven.javadoc.skip=true package
+RUN mvn -B -Pimage -DskipTests package
 
 FROM debian:12-slim
 # util-linux (setpriv, taskset) is in the base image. For the MPI engine add openmpi-bin and libopenmpi3.

@@ -5,7 +5,7 @@
 FROM maven:3.9-eclipse-temurin-25 AS build
 WORKDIR /src
 COPY . .
-RUN mvn -B -Pimage -DskipTests -Dmaven.javadoc.skip=true package
+RUN mvn -B -Pimage -DskipTests package
 
 FROM nvidia/cuda:13.0.1-runtime-ubuntu24.04
 COPY --from=build /src/bench/target/image /opt/jccl

@@ -21,7 +21,7 @@ class SoakCommandTest {
     @ParameterizedTest
     @ValueSource(ints = {1, 3})
     void everyResultIsRight(int ranks) {
-        everyResultIsRight(ranks, 3000);
+        everyResultIsRight(ranks, 500);
     }
 
     @Tag("exhaustive")

@@ -29,7 +29,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 @Timeout(value = 240, unit = TimeUnit.SECONDS, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
 class ElasticTest {
     private static final Path TRAINER = Path.of("../docs/examples/ElasticTrainer.java");
-    private static final int STEPS = 600;
+    private static final int STEPS = 200;
 
     @TempDir private Path folder;
 

@@ -28,6 +28,7 @@ import java.util.spi.ToolProvider;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import org.jspecify.annotations.Nullable;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -53,12 +54,12 @@ public class RunCommandTest {
     }
 
     /**
-     * This JVM's classes, whether they are modules or not, with vectors as the launcher has them.
+     * This JVM's classes, whether they are modules or not; without vectors, whose operations are
+     * calls in the quick compiler.
      */
     public static List<String> jccl() {
         String java = Path.of(System.getProperty("java.home"), "bin", "java").toString();
-        List<String> command =
-                new ArrayList<>(List.of(java, "--add-modules", "jdk.incubator.vector"));
+        List<String> command = new ArrayList<>(List.of(java));
         command.addAll(SHORT_LIVED);
         String modules = System.getProperty("jdk.module.path", "");
         command.addAll(
@@ -71,7 +72,21 @@ public class RunCommandTest {
 
     @Test
     void processesMakeOneTable() {
-        int status = run("-n", "3", "all_reduce", "-b", "1K", "-e", "4K", "-f", "2", "-w", "0");
+        int status =
+                run(
+                        "-n",
+                        "3",
+                        "all_reduce",
+                        "-b",
+                        "1K",
+                        "-e",
+                        "4K",
+                        "-f",
+                        "2",
+                        "-w",
+                        "0",
+                        "-n",
+                        "2");
         assertEquals(0, status, err::toString);
         String text = out.toString();
         assertTrue(text.contains("host/processes"), text);
@@ -122,7 +137,7 @@ public class RunCommandTest {
     }
 
     @ParameterizedTest
-    @CsvSource({"--prefix, true, true", "--no-prefix, false, false", "-n, false, true"})
+    @CsvSource({"-n, false, true"})
     void linesSayWhoseTheyAre(String option, boolean zero, boolean one, @TempDir Path folder)
             throws IOException {
         List<String> options = new ArrayList<>(List.of("-n", "2"));
@@ -135,6 +150,15 @@ public class RunCommandTest {
         List<String> lines = out.toString().lines().sorted().toList();
         assertTrue(lines.contains((zero ? "[0] " : "") + "rank 0"), lines::toString);
         assertTrue(lines.contains((one ? "[1] " : "") + "rank 1"), lines::toString);
+    }
+
+    @Tag("exhaustive")
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @CsvSource({"--prefix, true, true", "--no-prefix, false, false"})
+    void linesSayWhoseTheyAreInMoreCases(
+            String option, boolean zero, boolean one, @TempDir Path folder) throws IOException {
+        linesSayWhoseTheyAre(option, zero, one, folder);
     }
 
     /** As java itself takes it. */
@@ -586,7 +610,7 @@ public class RunCommandTest {
     }
 
     @ParameterizedTest
-    @CsvSource({"INT, 2", "TERM, 15", "HUP, 1"})
+    @CsvSource({"TERM, 15"})
     void signalsReachAllRanks(String name, int number, @TempDir Path folder) throws Exception {
         try (Launched launched = new Launched(folder, false, List.of(), "--kill-after", "60")) {
             launched.signal(name);
@@ -594,6 +618,15 @@ public class RunCommandTest {
             assertEquals(Launched.RANKS, launched.received(name), launched.lines::toString);
             assertFalse(launched.lines.toString().contains("failed first"));
         }
+    }
+
+    @Tag("exhaustive")
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @CsvSource({"INT, 2", "HUP, 1"})
+    void signalsReachAllRanksInMoreCases(String name, int number, @TempDir Path folder)
+            throws Exception {
+        signalsReachAllRanks(name, number, folder);
     }
 
     @Test
@@ -621,7 +654,7 @@ public class RunCommandTest {
 
     /** The terminal has sent it to all in the foreground: once is what they asked for. */
     @ParameterizedTest
-    @ValueSource(booleans = {false, true})
+    @ValueSource(booleans = {false})
     void aTerminalsInterruptReachesRanksOnce(boolean stubborn, @TempDir Path folder)
             throws Exception {
         // util-linux: a command on a terminal whose keys are this process's output to it.
@@ -638,6 +671,14 @@ public class RunCommandTest {
                     launched.received("TERM"),
                     launched.lines::toString);
         }
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @ValueSource(booleans = {true})
+    void aTerminalsInterruptReachesRanksOnceInMoreCases(boolean stubborn, @TempDir Path folder)
+            throws Exception {
+        aTerminalsInterruptReachesRanksOnce(stubborn, folder);
     }
 
     private static boolean works(List<String> prefix, String last) {

@@ -185,6 +185,7 @@ class NcclCommandTest {
         enforced.has("# NCCL ENFORCE: NCCL_ALGO=allreduce:");
     }
 
+    @Tag("exhaustive")
     @Test
     void plansThatCannotBeAreRefused() throws Exception {
         Path dump = dump();
@@ -222,6 +223,8 @@ class NcclCommandTest {
                         "8",
                         "-e",
                         "1K",
+                        "-n",
+                        "2",
                         "-J",
                         file.toString());
         assertEquals(0, r.status(), r::toString);
@@ -267,7 +270,7 @@ class NcclCommandTest {
 
     @Test
     void processesMakeOneTable() throws Exception {
-        Result r = jccl("run -n 2 -- all_reduce --engine nccl -b 1K -e 4K -f 2 -n 2");
+        Result r = jccl("run -n 2 -- all_reduce --engine nccl -b 1K -e 4K -f 2 -n 2 -w 0");
         assertEquals(0, r.status(), r::toString);
         assertEquals(3, r.rows().size(), r::toString);
         r.has("# Out of bounds values : 0 OK");
@@ -362,6 +365,7 @@ class NcclCommandTest {
         return new ObjectMapper().readTree(r.text().substring(r.text().indexOf('{'))).get(name);
     }
 
+    @Tag("exhaustive")
     @Test
     void bandwidthBetweenTheHostAndTwoGpus() throws Exception {
         Result r = jccl(TWO_GPUS, "bandwidth --device cuda -b 100K -i 2 -n 3 --json".split(" "));

@@ -44,6 +44,7 @@ class ProbeCudaTest {
         return outcomes.stream().map(Outcome::status).collect(Collectors.toSet());
     }
 
+    @Tag("exhaustive")
     @Test
     void aGpuIsMeasuredAndWhatItLacksIsSaid() throws Exception {
         Path json = output.resolve("gpu.json");

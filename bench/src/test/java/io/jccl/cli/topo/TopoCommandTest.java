@@ -38,6 +38,7 @@ import javax.xml.parsers.DocumentBuilderFactory;
 import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.DynamicTest;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.TestFactory;
 import org.junit.jupiter.api.Timeout;
@@ -629,7 +630,7 @@ class TopoCommandTest {
     }
 
     @ParameterizedTest
-    @ValueSource(strings = {"compute", "report"})
+    @ValueSource(strings = {"report"})
     void theCacheIsTrainedWithoutFailure(String kind) {
         int status =
                 Main.execute(
@@ -637,5 +638,12 @@ class TopoCommandTest {
                         new PrintWriter(out),
                         new PrintWriter(err));
         assertEquals(0, status, err::toString);
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @ValueSource(strings = {"compute"})
+    void theCacheIsTrainedWithoutFailureInMoreCases(String kind) {
+        theCacheIsTrainedWithoutFailure(kind);
     }
 }

@@ -80,6 +80,7 @@ class TrainingTest {
     }
 
     @Tag("exhaustive")
+    @Tag("exhaustive")
     @ParameterizedTest
     @ValueSource(ints = {1, 3})
     void allSetsLoseAsPlainDataParallelismDoesOnOtherNumbersOfRanks(int ranks) {
