@@ -279,11 +279,11 @@ final class WorldBodies {
     /** Three GiB in turn, where few machines lend that much shared memory at once. */
     private static void freedMemoryIsReused(Communicator comm) {
         for (int i = 0; i < 100; i++) {
-            try (Buffer buffer = comm.device().allocate(DataType.INT8, 10L << 20)) {
-                buffer.setLong((10L << 20) - 1, 1);
+            try (Buffer buffer = comm.device().allocate(DataType.INT64, 10L << 17)) {
+                buffer.setLong((10L << 17) - 1, 1);
                 if (i % 20 == 0) {
                     comm.allReduce(buffer, ReduceOp.SUM, comm.device().defaultStream());
-                    checkEquals(3, buffer.getLong((10L << 20) - 1), "sum in round " + i);
+                    checkEquals(3, buffer.getLong((10L << 17) - 1), "sum in round " + i);
                 }
             }
         }
