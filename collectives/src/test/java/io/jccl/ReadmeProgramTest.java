@@ -17,6 +17,7 @@ import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -133,6 +134,7 @@ class ReadmeProgramTest {
                         .toList());
     }
 
+    @Tag("exhaustive")
     @Test
     void onTheClassPath() throws Exception {
         compile(List.of("-cp", LIBRARIES), Map.of("Train.java", program));

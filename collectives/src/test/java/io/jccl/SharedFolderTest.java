@@ -210,7 +210,7 @@ class SharedFolderTest {
     @ParameterizedTest
     @ValueSource(strings = "host")
     void whatAKilledJobLeftIsRemoved(String engine) throws IOException {
-        Path folder = "host".equals(engine) ? killed(job + "k") : killed(job + "k", engine);
+        Path folder = "host".equals(engine) ? leftBy(job + "k") : killed(job + "k", engine);
         hello(job);
         assertTrue(Files.isDirectory(folder), "so young that it may be starting");
         age(root);
@@ -229,7 +229,7 @@ class SharedFolderTest {
     @ParameterizedTest
     @ValueSource(strings = "host")
     void aLauncherRemovesWhatItsKilledJobLeft(String engine) throws IOException {
-        Path folder = "host".equals(engine) ? killed(job) : killed(job, engine);
+        Path folder = "host".equals(engine) ? leftBy(job) : killed(job, engine);
         LocalJob.cleanUp(job);
         assertFalse(Files.exists(folder), () -> "left: " + folder);
         assertEquals(Map.of(root.toString(), "folder"), contents(root));
