@@ -59,8 +59,7 @@ class WorldTest {
     }
 
     private static void onThreads(Communicator.@Nullable RankBody body) {
-        Communicator.runLocal(
-                WorldBodies.RANKS, WorldBodies.OPTIONS, Objects.requireNonNull(body));
+        Communicator.runLocal(WorldBodies.RANKS, WorldBodies.OPTIONS, Objects.requireNonNull(body));
     }
 
     @ParameterizedTest

@@ -213,7 +213,9 @@ class AttentionTest extends LayersTests {
                 r -> {
                     edge = ALIGNED;
                     boolean reversed = where == Where.CUDA_REVERSED;
-                    for (int i = reversed ? 1 : 0; i < TENSOR_SHAPES.length; i += reversed ? 2 : 1) {
+                    for (int i = reversed ? 1 : 0;
+                            i < TENSOR_SHAPES.length;
+                            i += reversed ? 2 : 1) {
                         DataType type = TENSOR_TYPES[(reversed ? i + 1 : i) % TENSOR_TYPES.length];
                         compare(r, type, type, TENSOR_SHAPES[i]);
                     }

@@ -153,7 +153,8 @@ class ComputeTest extends ComputeTests {
                             r.c.sumOfSquares(b, norm, false, r.stream);
                             r.stream.synchronize();
                             double sumOfSquares = norm.get(0);
-                            assertEquals(expected, sumOfSquares, expected * 0x1p-40, type + " " + n);
+                            assertEquals(
+                                    expected, sumOfSquares, expected * 0x1p-40, type + " " + n);
                             r.c.sumOfSquares(b, norm, false, r.stream);
                             r.stream.synchronize();
                             assertEquals(sumOfSquares, norm.get(0), "the same each time");
