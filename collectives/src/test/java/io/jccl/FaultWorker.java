@@ -9,13 +9,18 @@ import io.jccl.error.JcclException;
 import java.io.IOException;
 import java.time.Duration;
 import java.util.Locale;
+import java.util.concurrent.locks.LockSupport;
 
 /**
  * A rank as a process that runs into trouble, or sees others do. Prints what happens to it. {@code
  * JCCL_ENGINE=nccl} puts it on a GPU.
  */
 final class FaultWorker {
+    private static final long DENSE_NANOS = 200_000_000;
+    private static final long SPARSE_NANOS = 2_000_000;
     private static final int COUNT = 50_000;
+
+    private static long dense;
 
     private FaultWorker() {}
 
@@ -87,9 +92,13 @@ final class FaultWorker {
         }
     }
 
+    /** After a moment the rounds are less dense: it may take seconds until a fault is noticed. */
     private static void progress(int i) {
         if (i == 20) {
             System.out.println("RUNNING");
+            dense = System.nanoTime() + DENSE_NANOS;
+        } else if (i > 20 && System.nanoTime() > dense) {
+            LockSupport.parkNanos(SPARSE_NANOS);
         }
     }
 

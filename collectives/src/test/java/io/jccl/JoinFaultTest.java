@@ -207,6 +207,7 @@ class JoinFaultTest {
     }
 
     /** Room for the control memory and the heaps of two of three ranks. */
+    @Tag("exhaustive")
     @Test
     void rankWithTooLittleSharedMemoryTellsTheOthers(@TempDir Path folder) throws IOException {
         try (FaultTest.Tmpfs tmpfs = new FaultTest.Tmpfs(folder, "6000k");

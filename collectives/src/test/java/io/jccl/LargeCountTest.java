@@ -26,7 +26,7 @@ class LargeCountTest {
     private static final Duration PATIENCE = Duration.ofMinutes(10);
 
     /** Workers are compiled well, as they look at all elements. */
-    private static final List<String> FLAGS = List.of("-XX:TieredStopAtLevel=4");
+    private static final List<String> FLAGS = List.of(Workers.OPTIMIZED);
 
     @BeforeEach
     void mayTakeMemory() {

@@ -110,7 +110,7 @@ class MpiFaultTest {
     @ParameterizedTest
     @MethodSource("launchers")
     void aRankThatDoesNotCallIsNamed(MpiLauncher launcher) {
-        Outcome o = run(launcher, 3, POLL, "missing", 10_000);
+        Outcome o = run(launcher, 3, POLL, "missing", 6_000);
         assertNotEquals(0, o.exit);
         for (int rank : new int[] {0, 2}) {
             o.rankSays(

@@ -32,4 +32,9 @@ class MpichPollingEngineTest extends MpiEngineTest {
     protected int[] coveredSizes() {
         return new int[] {2};
     }
+
+    @Override
+    protected boolean fewTypes() {
+        return true;
+    }
 }

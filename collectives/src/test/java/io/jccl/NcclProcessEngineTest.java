@@ -35,4 +35,9 @@ class NcclProcessEngineTest extends ProcessContractTest {
     protected int[] coveredSizes() {
         return new int[] {2};
     }
+
+    @Override
+    protected boolean fewTypes() {
+        return true;
+    }
 }

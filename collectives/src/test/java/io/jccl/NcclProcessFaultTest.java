@@ -327,6 +327,7 @@ class NcclProcessFaultTest {
         }
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
     @CsvSource({"JCCL_FAKE_INJECT, ncclCommInitRankConfig:1:error=1, cuda"})
     void failureOfOneDuringInitIsToldToAll(String name, String value, String word)
@@ -399,6 +400,7 @@ class NcclProcessFaultTest {
         }
     }
 
+    @Tag("exhaustive")
     @Test
     void timeoutTellsHowFarEveryRankIs() throws IOException {
         Map<String, String> stall = Map.of("JCCL_FAKE_INJECT", "ncclAllReduce:30:stall");

@@ -163,6 +163,7 @@ class NcclStoreFaultTest {
         }
     }
 
+    @Tag("exhaustive")
     @Test
     void twoProcessesWithOneNumberAreNamedByAllAlike() {
         try (Workers workers = world(3)) {

@@ -34,4 +34,9 @@ class OrderedEngineTest extends ThreadedContractTest {
     protected int[] coveredSizes() {
         return new int[] {3};
     }
+
+    @Override
+    protected boolean fewTypes() {
+        return true;
+    }
 }

@@ -16,4 +16,9 @@ class ProcessEngineTest extends ProcessContractTest {
     protected int[] coveredSizes() {
         return new int[] {3};
     }
+
+    @Override
+    protected boolean fewTypes() {
+        return true;
+    }
 }

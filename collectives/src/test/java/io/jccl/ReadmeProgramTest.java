@@ -17,11 +17,10 @@ import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
-import org.junit.jupiter.params.ParameterizedTest;
-import org.junit.jupiter.params.provider.ValueSource;
 
 /**
  * The program of the README, as a user of the CPU alone runs it: it needs no flag, prints nothing
@@ -135,6 +134,7 @@ class ReadmeProgramTest {
                         .toList());
     }
 
+    @Tag("exhaustive")
     @Test
     void onTheClassPath() throws Exception {
         compile(List.of("-cp", LIBRARIES), Map.of("Train.java", program));
@@ -155,9 +155,8 @@ class ReadmeProgramTest {
     }
 
     /** The same body with ranks as processes, as the README goes on to say. */
-    @ParameterizedTest
-    @ValueSource(ints = {1, 2})
-    void asProcesses(int ranks) throws Exception {
+    @Test
+    void asProcesses() throws Exception {
         String inProcesses =
                 program.replaceFirst(
                                 "Communicator.runLocal\\(2, comm -> \\{.*",
@@ -165,6 +164,12 @@ class ReadmeProgramTest {
                         .replace("        });\n", "        }\n");
         assertNotEquals(program, inProcesses);
         compile(List.of("-cp", LIBRARIES), Map.of("Train.java", inProcesses));
+        for (int ranks = 1; ranks <= 2; ranks++) {
+            assertMeans(ranks);
+        }
+    }
+
+    private void assertMeans(int ranks) throws Exception {
         String id = LocalJob.newId();
         List<Running> all = new ArrayList<>();
         for (int rank = 0; rank < ranks; rank++) {

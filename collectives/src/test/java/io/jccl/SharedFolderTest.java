@@ -6,6 +6,8 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
 import io.jccl.error.JcclException;
 import io.jccl.testfake.TestFake;
 import io.jccl.testkit.Workers;
@@ -25,6 +27,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
@@ -65,7 +68,28 @@ class SharedFolderTest {
         return new Workers(2, job, List.of(), Map.of());
     }
 
+    /** A job from its start to its end, with ranks that are threads here. */
     private static void hello(String job) {
+        CommunicatorOptions options =
+                CommunicatorOptions.DEFAULT.withTimeout(Duration.ofSeconds(60));
+        List<CompletableFuture<Void>> ranks = new ArrayList<>();
+        for (int r = 0; r < 2; r++) {
+            int rank = r;
+            Runnable body =
+                    () -> {
+                        try (Communicator c = LocalJob.join(job, rank, 2, options);
+                                Buffer buffer = c.device().allocate(DataType.INT64, 1)) {
+                            buffer.setLong(0, 1 + rank);
+                            c.allReduce(buffer, ReduceOp.SUM, c.device().defaultStream());
+                            assertEquals(3, buffer.getLong(0));
+                        }
+                    };
+            ranks.add(CompletableFuture.runAsync(body, task -> Thread.ofPlatform().start(task)));
+        }
+        ranks.forEach(CompletableFuture::join);
+    }
+
+    private static void helloOfProcesses(String job) {
         try (Workers workers = world(job)) {
             workers.startAll(FaultWorker.class, "hello", "60");
             for (Worker worker : workers.all()) {
@@ -171,7 +195,7 @@ class SharedFolderTest {
         age(temporary);
         Map<String, String> before = contents(temporary);
 
-        hello(job);
+        helloOfProcesses(job);
 
         assertEquals(before, contents(temporary));
         for (String id : List.of("notes", "results", "alike", "empty", "x", "file")) {
@@ -186,7 +210,7 @@ class SharedFolderTest {
     @ParameterizedTest
     @ValueSource(strings = "host")
     void whatAKilledJobLeftIsRemoved(String engine) throws IOException {
-        Path folder = "host".equals(engine) ? killed(job + "k") : killed(job + "k", engine);
+        Path folder = "host".equals(engine) ? leftBy(job + "k") : killed(job + "k", engine);
         hello(job);
         assertTrue(Files.isDirectory(folder), "so young that it may be starting");
         age(root);
@@ -205,7 +229,7 @@ class SharedFolderTest {
     @ParameterizedTest
     @ValueSource(strings = "host")
     void aLauncherRemovesWhatItsKilledJobLeft(String engine) throws IOException {
-        Path folder = "host".equals(engine) ? killed(job) : killed(job, engine);
+        Path folder = "host".equals(engine) ? leftBy(job) : killed(job, engine);
         LocalJob.cleanUp(job);
         assertFalse(Files.exists(folder), () -> "left: " + folder);
         assertEquals(Map.of(root.toString(), "folder"), contents(root));

@@ -75,4 +75,9 @@ class StandardAbiEngineTest extends MpiEngineTest {
     protected int[] coveredSizes() {
         return new int[] {2};
     }
+
+    @Override
+    protected boolean fewTypes() {
+        return true;
+    }
 }

@@ -18,6 +18,7 @@ import java.util.Set;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BooleanSupplier;
 import java.util.stream.Collectors;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
@@ -46,8 +47,18 @@ class StreamLeakTest {
     /** One thread drives four ranks: three of them on streams of their communicators. */
     @Test
     void failedCommunicatorsLeaveNoThreads() throws InterruptedException {
+        leaveNoThreads(4);
+    }
+
+    @Tag("exhaustive")
+    @Test
+    void manyFailedCommunicatorsLeaveNoThreads() throws InterruptedException {
+        leaveNoThreads(20);
+    }
+
+    private static void leaveNoThreads(int rounds) throws InterruptedException {
         Set<Thread> before = streamThreads();
-        for (int round = 0; round < 20; round++) {
+        for (int round = 0; round < rounds; round++) {
             // A batch at a time: a communicator that is not closed keeps its shared memory.
             List<Communicator> open = new ArrayList<>();
             for (int i = 0; i < 30; i++) {

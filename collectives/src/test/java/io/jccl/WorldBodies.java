@@ -34,15 +34,23 @@ final class WorldBodies {
         bodies.put("splitsMayBeSplit", WorldBodies::splitsMayBeSplit);
         bodies.put("partsOutliveTheirParent", WorldBodies::partsOutliveTheirParent);
         bodies.put("aBrokenPartLeavesItsParent", WorldBodies::aBrokenPartLeavesItsParent);
-        bodies.put("manySplits", WorldBodies::manySplits);
+        bodies.put("manySplits", comm -> manySplits(comm, 30));
         bodies.put("shrinkLeavesRanksOut", WorldBodies::shrinkLeavesRanksOut);
         bodies.put("shrinkGoesOnAfterAFailure", WorldBodies::shrinkGoesOnAfterAFailure);
         bodies.put("shrinkGivesUp", WorldBodies::shrinkGivesUp);
         bodies.put("buffersDoNotOverlap", WorldBodies::buffersDoNotOverlap);
         bodies.put("buffersOutliveTheCommunicator", WorldBodies::buffersOutliveTheCommunicator);
-        bodies.put("freedMemoryIsReused", WorldBodies::freedMemoryIsReused);
         bodies.put("messagesKeepTheirOrder", WorldBodies::messagesKeepTheirOrder);
-        bodies.put("oneStreamIsDrivenByManyBuffers", WorldBodies::oneStreamIsDrivenByManyBuffers);
+        bodies.put("oneStreamIsDrivenByManyBuffers", comm -> oneStreamIsDriven(comm, 60));
+        return bodies;
+    }
+
+    /** Bodies that take long, by name; those whose name is one of {@link #all} do the same more. */
+    static Map<String, Communicator.RankBody> longer() {
+        Map<String, Communicator.RankBody> bodies = new LinkedHashMap<>();
+        bodies.put("manySplits", comm -> manySplits(comm, 100));
+        bodies.put("freedMemoryIsReused", WorldBodies::freedMemoryIsReused);
+        bodies.put("oneStreamIsDrivenByManyBuffers", comm -> oneStreamIsDriven(comm, 200));
         return bodies;
     }
 
@@ -220,8 +228,8 @@ final class WorldBodies {
         checkEquals(3, sum(comm, me), "sum in the parent after the part is closed");
     }
 
-    private static void manySplits(Communicator comm) {
-        for (int i = 0; i < 100; i++) {
+    private static void manySplits(Communicator comm, int times) {
+        for (int i = 0; i < times; i++) {
             try (Communicator part = part(comm, (comm.rank() + i) % 2, 0)) {
                 checkEquals(part.size(), sum(part, 1), "sum in split " + i);
             }
@@ -279,11 +287,11 @@ final class WorldBodies {
     /** Three GiB in turn, where few machines lend that much shared memory at once. */
     private static void freedMemoryIsReused(Communicator comm) {
         for (int i = 0; i < 100; i++) {
-            try (Buffer buffer = comm.device().allocate(DataType.INT8, 10L << 20)) {
-                buffer.setLong((10L << 20) - 1, 1);
+            try (Buffer buffer = comm.device().allocate(DataType.INT64, 10L << 17)) {
+                buffer.setLong((10L << 17) - 1, 1);
                 if (i % 20 == 0) {
                     comm.allReduce(buffer, ReduceOp.SUM, comm.device().defaultStream());
-                    checkEquals(3, buffer.getLong((10L << 20) - 1), "sum in round " + i);
+                    checkEquals(3, buffer.getLong((10L << 17) - 1), "sum in round " + i);
                 }
             }
         }
@@ -324,11 +332,11 @@ final class WorldBodies {
         }
     }
 
-    private static void oneStreamIsDrivenByManyBuffers(Communicator comm) {
+    private static void oneStreamIsDriven(Communicator comm, int times) {
         Device device = comm.device();
         List<Buffer> buffers = new ArrayList<>();
         try (Stream stream = device.newStream()) {
-            for (int i = 0; i < 200; i++) {
+            for (int i = 0; i < times; i++) {
                 Buffer buffer = device.allocate(DataType.INT32, 1 + i * 37L);
                 buffer.setLong(i * 37L, comm.rank() + i);
                 buffers.add(buffer);
@@ -346,14 +354,15 @@ final class WorldBodies {
     /**
      * One rank of every body.
      *
-     * @param args names of bodies
+     * @param args {@code all} or {@code longer}, which takes these bodies
      */
     public static void main(String[] args) {
-        for (String name : args) {
+        Map<String, Communicator.RankBody> bodies = "all".equals(args[0]) ? all() : longer();
+        for (String name : bodies.keySet()) {
             Map<String, String> own = new HashMap<>(System.getenv());
             own.merge("JCCL_JOB_ID", "-" + name, String::concat);
             try (Communicator comm = HostEngine.fromEnvironment(own, OPTIONS)) {
-                Communicator.RankBody body = all().get(name);
+                Communicator.RankBody body = bodies.get(name);
                 if (body == null) {
                     throw new IllegalArgumentException(name);
                 }

@@ -14,6 +14,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Random;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
@@ -29,6 +30,8 @@ class AttentionTest extends LayersTests {
         new AttentionShape(1, 33, 4, 2, 40),
         new AttentionShape(1, 16, 3, 1, 128),
     };
+
+    private static final DataType[] TENSOR_TYPES = {DataType.BFLOAT16, DataType.FLOAT16};
 
     /** With more rows than a block or a tile has, and sizes that are filled up with zeros. */
     private static final AttentionShape[] TENSOR_SHAPES = {
@@ -199,6 +202,7 @@ class AttentionTest extends LayersTests {
                 });
     }
 
+    /** One type for each shape, and the other for some where threads run in reverse order. */
     @ParameterizedTest
     @EnumSource(
             value = Where.class,
@@ -207,9 +211,29 @@ class AttentionTest extends LayersTests {
         on(
                 where,
                 r -> {
-                    for (DataType type : new DataType[] {DataType.BFLOAT16, DataType.FLOAT16}) {
+                    edge = ALIGNED;
+                    boolean reversed = where == Where.CUDA_REVERSED;
+                    for (int i = reversed ? 1 : 0;
+                            i < TENSOR_SHAPES.length;
+                            i += reversed ? 2 : 1) {
+                        DataType type = TENSOR_TYPES[(reversed ? i + 1 : i) % TENSOR_TYPES.length];
+                        compare(r, type, type, TENSOR_SHAPES[i]);
+                    }
+                });
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @EnumSource(
+            value = Where.class,
+            names = {"CUDA", "CUDA_REVERSED"})
+    void onTensorCoresWithAllTypes(Where where) {
+        on(
+                where,
+                r -> {
+                    edge = ALIGNED;
+                    for (DataType type : TENSOR_TYPES) {
                         for (AttentionShape s : TENSOR_SHAPES) {
-                            edge = ALIGNED;
                             compare(r, type, type, s);
                         }
                     }
@@ -225,16 +249,36 @@ class AttentionTest extends LayersTests {
         on(
                 where,
                 r -> {
+                    int i = where.ordinal();
+                    for (AttentionShape s : severalTiles()) {
+                        compare(r, NARROW[i++ % NARROW.length], DataType.FLOAT32, s);
+                    }
+                });
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @EnumSource(
+            value = Where.class,
+            names = {"HOST", "HOST_THREADS"})
+    void inSeveralTilesWithAllTypes(Where where) {
+        on(
+                where,
+                r -> {
                     for (DataType type : NARROW) {
-                        for (AttentionShape s : TENSOR_SHAPES) {
-                            compare(r, type, DataType.FLOAT32, s);
-                        }
-                        for (int context : new int[] {63, 64, 65, 128, 131}) {
-                            AttentionShape s = new AttentionShape(2, context, 2, 1, 17);
+                        for (AttentionShape s : severalTiles()) {
                             compare(r, type, DataType.FLOAT32, s);
                         }
                     }
                 });
+    }
+
+    private static List<AttentionShape> severalTiles() {
+        List<AttentionShape> shapes = new ArrayList<>(List.of(TENSOR_SHAPES));
+        for (int context : new int[] {63, 64, 65, 128, 131}) {
+            shapes.add(new AttentionShape(2, context, 2, 1, 17));
+        }
+        return shapes;
     }
 
     @Test

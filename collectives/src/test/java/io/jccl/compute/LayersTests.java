@@ -40,9 +40,10 @@ abstract class LayersTests extends ComputeTests {
             double a = actual[i];
             boolean same = Double.compare(e + 0.0, a + 0.0) == 0;
             double within = bound[i] + rounding(type, e) + rounding(type, bound[i]);
+            int at = i;
             assertTrue(
                     same || Math.abs(e - a) <= within,
-                    what + " at " + i + ": " + e + " +- " + within + " but is " + a);
+                    () -> what + " at " + at + ": " + e + " +- " + within + " but is " + a);
         }
     }
 }

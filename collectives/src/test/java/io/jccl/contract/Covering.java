@@ -26,6 +26,32 @@ final class Covering {
         return Pairs.selected(all, Covering::pairs);
     }
 
+    /**
+     * Selects fewer: each element type and each reduction occurs, but not with everything else.
+     * Enough where another test takes {@link #of} with the same loops over elements.
+     *
+     * @param all cases of one world
+     * @return some of them, in the same order
+     */
+    static List<Case> ofOperations(List<Case> all) {
+        return Pairs.selected(all, Covering::pairsOfOperations);
+    }
+
+    private static Set<String> pairsOfOperations(Case c) {
+        Set<String> pairs = pairs(c);
+        if (pairs.size() > 1) {
+            String operation = c.collective().name();
+            pairs.removeIf(p -> p.startsWith(c.type() + " "));
+            pairs.remove(operation + " type " + c.type());
+            pairs.remove(operation + " reduction " + c.op());
+            pairs.add("type " + c.type());
+            if (c.collective().reduces()) {
+                pairs.add("reduction " + c.op());
+            }
+        }
+        return pairs;
+    }
+
     /** The pairs of values that occur in a case. */
     private static Set<String> pairs(Case c) {
         Set<String> pairs = new HashSet<>();

@@ -71,6 +71,15 @@ class CoveringTest {
                 reducing.addAll(cases);
             }
         }
+        List<Case> few = Covering.ofOperations(full);
+        assertTrue(full.containsAll(few));
+        assertTrue(few.size() < some.size(), () -> few.size() + " of " + some.size());
+        assertAll(all(DataType.values()), few, Case::type);
+        assertAll(all(ReduceOp.Kind.values()), few, Case::op);
+        for (Collective collective : Collective.values()) {
+            List<Case> cases = few.stream().filter(c -> c.collective() == collective).toList();
+            assertAll(all(Algorithm.values()), cases, Case::algorithm);
+        }
         for (DataType type : DataType.values()) {
             List<Case> cases = reducing.stream().filter(c -> c.type() == type).toList();
             assertAll(all(ReduceOp.Kind.values()), cases, Case::op);

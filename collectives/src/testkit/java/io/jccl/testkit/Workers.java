@@ -31,6 +31,9 @@ import org.jspecify.annotations.Nullable;
 
 /** Ranks as JVMs of their own, started on the class path that this JVM runs with. */
 public final class Workers implements AutoCloseable {
+    /** The flag of a rank whose loops are to run as in an application. */
+    public static final String OPTIMIZED = "-XX:TieredStopAtLevel=4";
+
     /**
      * Below the ports that Linux gives to those who ask for any (from 32768 on), or a connection
      * made meanwhile might get one of these; from anywhere, since other runs take ports too.
@@ -178,7 +181,9 @@ public final class Workers implements AutoCloseable {
     }
 
     /**
-     * How a JVM like this one is started.
+     * How a JVM like this one is started: for a short life, with the quick compiler alone. That one
+     * has no vector instructions, so that each operation of the Vector API is a call that allocates
+     * its result; such a JVM gets the module only where its flags ask for the other compiler.
      *
      * @param jvmFlags more flags for it
      * @param main class to run
@@ -195,7 +200,8 @@ public final class Workers implements AutoCloseable {
                         "-XX:TieredStopAtLevel=1",
                         "-Xshare:auto",
                         "--enable-native-access=ALL-UNNAMED"));
-        if (ModuleLayer.boot().findModule("jdk.incubator.vector").isPresent()) {
+        if (jvmFlags.contains(OPTIMIZED)
+                && ModuleLayer.boot().findModule("jdk.incubator.vector").isPresent()) {
             command.add("--add-modules=jdk.incubator.vector");
         }
         for (String property : List.of("jccl.shm.dir", "jccl.seed")) {

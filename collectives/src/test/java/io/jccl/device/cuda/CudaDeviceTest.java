@@ -27,6 +27,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.UnaryOperator;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
@@ -237,11 +238,12 @@ class CudaDeviceTest {
         assertEquals(0, Gpus.current());
     }
 
-    private static String ask(List<String> flags, Map<String, String> env, String what) {
+    /** What one process said to all questions, by their names. */
+    private static UnaryOperator<String> ask(List<String> flags, Map<String, String> env) {
         try (Workers workers = new Workers(1, Workers.newJobId(), flags, env)) {
             Workers.Worker worker = workers.start(0, CudaLookupWorker.class);
             assertEquals(0, worker.join(PATIENCE), () -> String.join("\n", worker.lines()));
-            return worker.await(what + ": ", PATIENCE).substring(what.length() + 2);
+            return what -> worker.await(what + ": ", PATIENCE).substring(what.length() + 2);
         }
     }
 
@@ -250,9 +252,10 @@ class CudaDeviceTest {
     void withoutDriverOrGpuThereAreNone(String setting) {
         String[] parts = setting.split("=", 2);
         Map<String, String> env = Map.of(parts[0], parts[1]);
-        assertEquals("0", ask(TestFake.flags(), env, "count"));
+        UnaryOperator<String> answers = ask(TestFake.flags(), env);
+        assertEquals("0", answers.apply("count"));
         for (String what : List.of("device", "again", "view")) {
-            String answer = ask(TestFake.flags(), env, what);
+            String answer = answers.apply(what);
             assertTrue(answer.contains("this process sees no GPU"), answer);
         }
     }
@@ -264,19 +267,21 @@ class CudaDeviceTest {
                 Map.of(
                         "JCCL_FAKE_INJECT",
                         "cudaGetDeviceCount:1:error=3;cudaGetDeviceCount:2:error=3");
+        UnaryOperator<String> answers = ask(TestFake.flags(), env);
         for (String what : List.of("count", "device")) {
-            String answer = ask(TestFake.flags(), env, what);
+            String answer = answers.apply(what);
             assertTrue(answer.contains("CudaException"), answer);
             assertTrue(answer.contains("cudaGetDeviceCount"), answer);
         }
-        assertEquals("cuda:0", ask(TestFake.flags(), env, "again"));
+        assertEquals("cuda:0", answers.apply("again"));
     }
 
     @Test
     void withoutTheRuntimeEveryCallSaysWhy() {
         List<String> flags = List.of("-Djccl.cudart=/nowhere/libcudart.so.13");
+        UnaryOperator<String> answers = ask(flags, Map.of());
         for (String what : List.of("count", "device", "again")) {
-            String answer = ask(flags, Map.of(), what);
+            String answer = answers.apply(what);
             assertTrue(answer.contains("NativeLibraryUnavailableException"), answer);
             assertTrue(answer.contains("/nowhere/libcudart.so.13"), answer);
         }
