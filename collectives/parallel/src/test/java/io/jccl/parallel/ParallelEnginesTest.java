@@ -53,7 +53,7 @@ class ParallelEnginesTest {
     }
 
     @ParameterizedTest
-    @ValueSource(ints = {1, 3})
+    @ValueSource(ints = 3)
     void threads(int ranks) {
         seeded("threads", ranks);
         Communicator.runLocal(ranks, c -> ParallelBodies.compressed(c, Long.parseLong(seed)));
@@ -61,7 +61,7 @@ class ParallelEnginesTest {
 
     @Tag("exhaustive")
     @ParameterizedTest
-    @ValueSource(ints = {2, 4})
+    @ValueSource(ints = {1, 2, 4})
     void moreThreads(int ranks) {
         threads(ranks);
     }
@@ -72,7 +72,7 @@ class ParallelEnginesTest {
         seeded("processes", ranks);
         String job = Workers.newJobId();
         try (Workers workers = new Workers(ranks, job, List.of(), Map.of())) {
-            workers.startAll(ParallelWorker.class, "all", seed, "100", "host");
+            workers.startAll(ParallelWorker.class, "everything", seed, "100", "host");
             for (Worker worker : workers.all()) {
                 worker.await("OK", PATIENCE);
                 worker.await("CLOSED", PATIENCE);
@@ -97,7 +97,15 @@ class ParallelEnginesTest {
         String out = folder.resolve("out").toString();
         List<String> flags = List.of("-Djccl.mpi.wait=" + wait);
         Worker job =
-                launcher.start(ranks, flags, ParallelWorker.class, "all", seed, "100", "mpi", out);
+                launcher.start(
+                        ranks,
+                        flags,
+                        ParallelWorker.class,
+                        "everything",
+                        seed,
+                        "100",
+                        "mpi",
+                        out);
         int exit;
         try {
             exit = job.join(PATIENCE);
@@ -171,7 +179,7 @@ class ParallelEnginesTest {
 
     @ResourceLock(FAKES)
     @ParameterizedTest
-    @ValueSource(ints = {1, 2, 4})
+    @ValueSource(ints = 2)
     void ncclDouble(int ranks) {
         TestFake.use();
         seeded("ncclDouble", ranks);
@@ -187,6 +195,14 @@ class ParallelEnginesTest {
                     ParallelBodies.reducer(c, number);
                     ParallelBodies.sync(c, number);
                 });
+    }
+
+    @Tag("exhaustive")
+    @ResourceLock(FAKES)
+    @ParameterizedTest
+    @ValueSource(ints = {1, 4})
+    void moreNcclDouble(int ranks) {
+        ncclDouble(ranks);
     }
 
     @ResourceLock(FAKES)
