@@ -74,14 +74,14 @@ final class ParallelWorker {
     /** In one job, for starting the JVMs of a job takes longer than a part of this. */
     private static void everything(Communicator c, long seed) {
         all(c, seed);
-        LinearRanks.check(c, seed, 10);
+        LinearRanks.check(c, seed, 3);
         for (PipelineSchedule schedule : PipelineSchedule.values()) {
             PipelineReport report = PipelineRanks.check(c, schedule, 5, seed);
             if (report.stages().size() != c.size()) {
                 throw new AssertionError(report);
             }
         }
-        ExpertBodies.layers(c, seed, 1);
+        ExpertBodies.layers(c, seed, 1, 5);
     }
 
     private static void all(Communicator c, long seed) {
