@@ -99,14 +99,7 @@ class ParallelEnginesTest {
         List<String> flags = List.of("-Djccl.mpi.wait=" + wait);
         Worker job =
                 launcher.start(
-                        ranks,
-                        flags,
-                        ParallelWorker.class,
-                        "everything",
-                        seed,
-                        "100",
-                        "mpi",
-                        out);
+                        ranks, flags, ParallelWorker.class, "everything", seed, "100", "mpi", out);
         int exit;
         try {
             exit = job.join(PATIENCE);

@@ -168,7 +168,10 @@ class ZeroEqualityTest {
                 .toList();
     }
 
-    /** Runs in which each two of stage and tiers, ranks and micro-steps, types and stage meet. */
+    /**
+     * Runs in which each stage has each tier for each kind of state, each number of ranks each of
+     * micro-steps, and each pair of types is added up in both orders.
+     */
     static List<Arguments> someRuns() {
         List<Object[]> all =
                 runs().map(Arguments::get)
@@ -176,9 +179,7 @@ class ZeroEqualityTest {
                                 places(r).stream()
                                         .map(p -> new Object[] {r[0], r[1], r[2], r[3], p}))
                         .toList();
-        return Pairs.selected(all, ZeroEqualityTest::features).stream()
-                .map(Arguments::of)
-                .toList();
+        return Pairs.selected(all, ZeroEqualityTest::features).stream().map(Arguments::of).toList();
     }
 
     private static Set<?> features(Object[] run) {
