@@ -23,6 +23,7 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -53,8 +54,20 @@ class BufferPoolTest {
     }
 
     @ParameterizedTest
-    @CsvSource({"64, false", "256, false", "4096, false", "64, true", "4096, true"})
+    @CsvSource({"64, false", "4096, true"})
     void blocksNeverOverlapAndBecomeOneAgain(int alignment, boolean poison) {
+        blocksNeverOverlapAndBecomeOneAgain(alignment, poison, 1500);
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @CsvSource({"64, false", "256, false", "4096, false", "64, true", "4096, true"})
+    void blocksNeverOverlapAndBecomeOneAgainForLonger(int alignment, boolean poison) {
+        blocksNeverOverlapAndBecomeOneAgain(alignment, poison, 4000);
+    }
+
+    private static void blocksNeverOverlapAndBecomeOneAgain(
+            int alignment, boolean poison, int times) {
         long seed = System.nanoTime();
         System.out.println("seed " + seed);
         Random random = new Random(seed);
@@ -65,7 +78,7 @@ class BufferPoolTest {
                         poison ? BufferPool.POISON_PROPERTY : BufferPool.LEAK_PROPERTY,
                         () -> BufferPool.pinned(Device.host(), budgets, options))) {
             List<Buffer> out = new ArrayList<>();
-            for (int i = 0; i < 4000; i++) {
+            for (int i = 0; i < times; i++) {
                 if (out.isEmpty() || random.nextInt(5) < 3) {
                     long count = (long) Math.exp(random.nextDouble() * Math.log(500_000));
                     Buffer b;

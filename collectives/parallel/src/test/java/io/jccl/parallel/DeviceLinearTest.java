@@ -21,6 +21,7 @@ import java.util.Objects;
 import java.util.stream.IntStream;
 import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -43,16 +44,23 @@ class DeviceLinearTest {
 
     /** Random layers of any shape and option that devices have, against double loops. */
     @ParameterizedTest
-    @ValueSource(ints = {1, 2, 3})
+    @ValueSource(ints = 2)
     void randomLayersEqualDoubleLoops(int ranks) {
         long seed = System.nanoTime();
         System.out.println("DeviceLinearTest seed " + seed + ", " + ranks + " ranks");
         Communicator.runLocal(devices(ranks), OPTIONS, comm -> LinearRanks.check(comm, seed, 12));
     }
 
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @ValueSource(ints = {1, 3})
+    void randomLayersEqualDoubleLoopsOnMoreRanks(int ranks) {
+        randomLayersEqualDoubleLoops(ranks);
+    }
+
     /** Both schedules, with products of every layer on the device. */
     @ParameterizedTest
-    @ValueSource(ints = {1, 2, 3})
+    @ValueSource(ints = 3)
     void pipelinesOfProductsEqualDoubleLoops(int ranks) {
         long seed = System.nanoTime();
         System.out.println("DeviceLinearTest seed " + seed + ", " + ranks + " ranks");
@@ -60,6 +68,13 @@ class DeviceLinearTest {
             Communicator.runLocal(
                     devices(ranks), OPTIONS, comm -> PipelineRanks.check(comm, schedule, 4, seed));
         }
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @ValueSource(ints = {1, 2})
+    void pipelinesOfProductsEqualDoubleLoopsOnMoreRanks(int ranks) {
+        pipelinesOfProductsEqualDoubleLoops(ranks);
     }
 
     /** A product that cuBLAS refuses on one rank ends the others, and nothing is left. */

@@ -58,28 +58,27 @@ class ExpertDispatchTest {
     }
 
     @ParameterizedTest
-    @ValueSource(ints = {1})
+    @ValueSource(ints = 2)
     void threads(int ranks) {
-        seeded("threads", ranks);
-        Communicator.runLocal(ranks, c -> ExpertBodies.layers(c, seed, 6));
+        threads(ranks, 2);
     }
 
     @Tag("exhaustive")
     @ParameterizedTest
-    @ValueSource(ints = {3})
-    void threadsInMoreCases(int ranks) {
-        threads(ranks);
+    @ValueSource(ints = {1, 2, 3, 4})
+    void moreThreads(int ranks) {
+        threads(ranks, 6);
     }
 
+    private void threads(int ranks, int rounds) {
+        seeded("threads", ranks);
+        Communicator.runLocal(ranks, c -> ExpertBodies.layers(c, seed, rounds));
+    }
+
+    /** Two processes, and MPI, are also in {@link ParallelEnginesTest}, with all else. */
     @Tag("exhaustive")
     @ParameterizedTest
     @ValueSource(ints = {2, 4})
-    void moreThreads(int ranks) {
-        threads(ranks);
-    }
-
-    @ParameterizedTest
-    @ValueSource(ints = 2)
     void processes(int ranks) {
         seeded("processes", ranks);
         String job = Workers.newJobId();
@@ -92,13 +91,6 @@ class ExpertDispatchTest {
             }
         }
         assertEquals(List.of(), Workers.sharedFiles(job), "left in shared memory");
-    }
-
-    @Tag("exhaustive")
-    @ParameterizedTest
-    @ValueSource(ints = 4)
-    void moreProcesses(int ranks) {
-        processes(ranks);
     }
 
     @Tag("exhaustive")
@@ -770,7 +762,7 @@ class ExpertDispatchTest {
     }
 
     @ParameterizedTest
-    @CsvSource({"1, true", "2, false", "2, true"})
+    @CsvSource({"2, true"})
     void aStepAllocatesNothing(int ranks, boolean priority) {
         AllocationRounds rounds = new AllocationRounds(ranks);
         Communicator.runLocal(
@@ -804,5 +796,12 @@ class ExpertDispatchTest {
                     }
                 });
         rounds.assertNone();
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @CsvSource({"1, true", "2, false"})
+    void aStepAllocatesNothingInMoreCases(int ranks, boolean priority) {
+        aStepAllocatesNothing(ranks, priority);
     }
 }

@@ -10,6 +10,7 @@ import io.jccl.parallel.Mesh.Axis;
 import io.jccl.testkit.Messages;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -19,11 +20,18 @@ import org.junit.jupiter.params.provider.ValueSource;
 @Timeout(value = 2, unit = TimeUnit.MINUTES)
 class MeshTest {
     @ParameterizedTest
-    @ValueSource(ints = {1, 2, 3, 4, 5, 6, 7, 8})
+    @ValueSource(ints = {6, 7})
     void groupsHoldTheRightRanks(int ranks) {
         long seed = Long.getLong("jccl.seed", System.nanoTime());
         System.out.println("MeshTest: " + ranks + " ranks, -Djccl.seed=" + seed);
         Communicator.runLocal(ranks, c -> ParallelBodies.mesh(c, seed));
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @ValueSource(ints = {1, 2, 3, 4, 5, 8})
+    void groupsOfMoreRanksHoldTheRightOnes(int ranks) {
+        groupsHoldTheRightRanks(ranks);
     }
 
     @Test

@@ -28,8 +28,10 @@ import org.junit.jupiter.params.provider.ValueSource;
 class ModelProcessTest {
     private static final Duration PATIENCE = Duration.ofMinutes(2);
 
+    /** Two processes, and MPI, are also in {@link ParallelEnginesTest}, with all else. */
+    @Tag("exhaustive")
     @ParameterizedTest
-    @ValueSource(ints = 2)
+    @ValueSource(ints = {2, 3})
     void processesComputeTheSame(int ranks) {
         long seed = System.nanoTime();
         System.out.println("ModelProcessTest seed " + seed);
@@ -46,13 +48,7 @@ class ModelProcessTest {
 
     @Tag("exhaustive")
     @ParameterizedTest
-    @ValueSource(ints = 3)
-    void moreProcessesComputeTheSame(int ranks) {
-        processesComputeTheSame(ranks);
-    }
-
-    @ParameterizedTest
-    @EnumSource(names = "OPEN_MPI")
+    @EnumSource
     void mpiComputesTheSame(MpiLauncher launcher) {
         launcher.assume();
         long seed = System.nanoTime();
@@ -66,13 +62,6 @@ class ModelProcessTest {
         } finally {
             job.kill();
         }
-    }
-
-    @Tag("exhaustive")
-    @ParameterizedTest
-    @EnumSource(names = "OPEN_MPI", mode = EnumSource.Mode.EXCLUDE)
-    void otherMpiComputesTheSame(MpiLauncher launcher) {
-        mpiComputesTheSame(launcher);
     }
 
     @Test

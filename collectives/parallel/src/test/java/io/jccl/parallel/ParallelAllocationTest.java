@@ -13,6 +13,7 @@ import java.lang.management.ManagementFactory;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
@@ -20,23 +21,28 @@ import org.junit.jupiter.params.provider.MethodSource;
 /** No step allocates on the Java heap, on any thread, once it has run for a while. */
 @Timeout(value = 3, unit = TimeUnit.MINUTES)
 class ParallelAllocationTest {
-    private static final int STEPS = 250;
-    private static final int ROUNDS = 80;
+    private static final int STEPS = 100;
+    private static final int ROUNDS = 200;
     private static final ThreadMXBean THREADS = (ThreadMXBean) ManagementFactory.getThreadMXBean();
 
     /** One object of 16 bytes in a step, on one of the threads, would fail. */
     private static final double MOST = 12;
 
+    private static final ReducerOptions OPTIONS = ReducerOptions.DEFAULT.withBuckets(4000, 9000);
+
     private static List<ReducerOptions> forms() {
-        ReducerOptions options = ReducerOptions.DEFAULT.withBuckets(4000, 9000);
         return List.of(
-                options,
-                options.withFindUnused(true),
-                options.withAdasum(true),
-                options.withTuning(new BucketTuning(List.of(4000L, 9000L), 2)),
-                options.withCompression(new Compression.Cast(DataType.BFLOAT16)),
-                options.withCompression(new Compression.TopK(0.01)),
-                options.withCompression(new Compression.PowerSgd(2)));
+                OPTIONS.withFindUnused(true),
+                OPTIONS.withCompression(new Compression.TopK(0.01)),
+                OPTIONS.withCompression(new Compression.PowerSgd(2)));
+    }
+
+    private static List<ReducerOptions> moreForms() {
+        return List.of(
+                OPTIONS,
+                OPTIONS.withAdasum(true),
+                OPTIONS.withTuning(new BucketTuning(List.of(4000L, 9000L), 2)),
+                OPTIONS.withCompression(new Compression.Cast(DataType.BFLOAT16)));
     }
 
     /** Bytes allocated so far by the threads that work for steps, and by the calling one. */
@@ -104,6 +110,13 @@ class ParallelAllocationTest {
                                 });
                     }
                 });
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @MethodSource("moreForms")
+    void reducerOfMoreFormsAllocatesNothing(ReducerOptions options) {
+        reducerAllocatesNothing(options);
     }
 
     private static List<Consistency> consistencies() {

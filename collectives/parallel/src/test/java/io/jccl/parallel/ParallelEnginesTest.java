@@ -53,7 +53,7 @@ class ParallelEnginesTest {
     }
 
     @ParameterizedTest
-    @ValueSource(ints = {1, 3})
+    @ValueSource(ints = 3)
     void threads(int ranks) {
         seeded("threads", ranks);
         Communicator.runLocal(ranks, c -> ParallelBodies.compressed(c, Long.parseLong(seed)));
@@ -61,7 +61,7 @@ class ParallelEnginesTest {
 
     @Tag("exhaustive")
     @ParameterizedTest
-    @ValueSource(ints = {2, 4})
+    @ValueSource(ints = {1, 2, 4})
     void moreThreads(int ranks) {
         threads(ranks);
     }
@@ -72,7 +72,7 @@ class ParallelEnginesTest {
         seeded("processes", ranks);
         String job = Workers.newJobId();
         try (Workers workers = new Workers(ranks, job, List.of(), Map.of())) {
-            workers.startAll(ParallelWorker.class, "all", seed, "100", "host");
+            workers.startAll(ParallelWorker.class, "everything", seed, "100", "host");
             for (Worker worker : workers.all()) {
                 worker.await("OK", PATIENCE);
                 worker.await("CLOSED", PATIENCE);
@@ -89,15 +89,17 @@ class ParallelEnginesTest {
         processes(ranks);
     }
 
+    /** Ranks that poll take less of the processors from each other than those that block. */
     @ParameterizedTest
-    @CsvSource({"OPEN_MPI, 2, block"})
+    @CsvSource({"OPEN_MPI, 2, poll"})
     void mpi(MpiLauncher launcher, int ranks, String wait) throws IOException {
         launcher.assume();
         seeded(launcher + " " + wait, ranks);
         String out = folder.resolve("out").toString();
         List<String> flags = List.of("-Djccl.mpi.wait=" + wait);
         Worker job =
-                launcher.start(ranks, flags, ParallelWorker.class, "all", seed, "100", "mpi", out);
+                launcher.start(
+                        ranks, flags, ParallelWorker.class, "everything", seed, "100", "mpi", out);
         int exit;
         try {
             exit = job.join(PATIENCE);
@@ -115,7 +117,7 @@ class ParallelEnginesTest {
 
     @Tag("exhaustive")
     @ParameterizedTest
-    @CsvSource({"MPICH, 2, poll"})
+    @CsvSource({"OPEN_MPI, 2, block", "MPICH, 2, poll"})
     void mpiInMoreCases(MpiLauncher launcher, int ranks, String wait) throws IOException {
         mpi(launcher, ranks, wait);
     }
@@ -171,7 +173,7 @@ class ParallelEnginesTest {
 
     @ResourceLock(FAKES)
     @ParameterizedTest
-    @ValueSource(ints = {1, 2, 4})
+    @ValueSource(ints = 2)
     void ncclDouble(int ranks) {
         TestFake.use();
         seeded("ncclDouble", ranks);
@@ -187,6 +189,14 @@ class ParallelEnginesTest {
                     ParallelBodies.reducer(c, number);
                     ParallelBodies.sync(c, number);
                 });
+    }
+
+    @Tag("exhaustive")
+    @ResourceLock(FAKES)
+    @ParameterizedTest
+    @ValueSource(ints = {1, 4})
+    void moreNcclDouble(int ranks) {
+        ncclDouble(ranks);
     }
 
     @ResourceLock(FAKES)

@@ -41,7 +41,7 @@ final class ParallelWorker {
                         : Communicator.fromEnvironment(options)) {
             start = System.nanoTime();
             switch (args[0]) {
-                case "all" -> all(c, seed);
+                case "everything" -> everything(c, seed);
                 case "unused" -> unused(c);
                 case "experts" -> ExpertBodies.layers(c, seed, 1);
                 case "experts-forever" -> ExpertBodies.forever(c);
@@ -69,6 +69,19 @@ final class ParallelWorker {
         ConsistencyCheck.gather(c, 1);
         System.out.println("SAME STORY");
         ConsistencyCheck.gather(c, 1);
+    }
+
+    /** In one job, for starting the JVMs of a job takes longer than a part of this. */
+    private static void everything(Communicator c, long seed) {
+        all(c, seed);
+        LinearRanks.check(c, seed, 3);
+        for (PipelineSchedule schedule : PipelineSchedule.values()) {
+            PipelineReport report = PipelineRanks.check(c, schedule, 5, seed);
+            if (report.stages().size() != c.size()) {
+                throw new AssertionError(report);
+            }
+        }
+        ExpertBodies.layers(c, seed, 1, 5);
     }
 
     private static void all(Communicator c, long seed) {

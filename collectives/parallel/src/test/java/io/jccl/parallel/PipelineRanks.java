@@ -321,15 +321,13 @@ final class PipelineRanks {
                 Pipeline pipeline = Pipeline.create(comm, new Bare(chain), options)) {
             // On a busy machine the compilers come late; ranks agree on when to stop.
             Buffer most = chain.errors[0].buffer();
-            for (int part = 0; part < 150 && (part == 0 || most.get(0) > 0); part++) {
-                for (int round = 0; round < 4; round++) {
-                    long before = THREADS.getCurrentThreadAllocatedBytes();
-                    for (int i = 0; i < 50; i++) {
-                        pipeline.run();
-                    }
-                    long bytes = THREADS.getCurrentThreadAllocatedBytes() - before;
-                    least = Math.min(least, bytes / 50);
+            for (int round = 0; round < 600 && (round == 0 || most.get(0) > 0); round++) {
+                long before = THREADS.getCurrentThreadAllocatedBytes();
+                for (int i = 0; i < 50; i++) {
+                    pipeline.run();
                 }
+                long bytes = THREADS.getCurrentThreadAllocatedBytes() - before;
+                least = Math.min(least, bytes / 50);
                 most.set(0, (double) least);
                 comm.allReduce(most, ReduceOp.MAX, comm.device().defaultStream());
             }

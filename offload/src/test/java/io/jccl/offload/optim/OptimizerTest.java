@@ -11,16 +11,20 @@ import io.jccl.device.Device;
 import io.jccl.kernel.Chunks;
 import io.jccl.kernel.Templates;
 import io.jccl.kernel.UpdateKernel;
+import io.jccl.testkit.Pairs;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Optional;
 import java.util.Random;
 import java.util.stream.Stream;
 import org.jspecify.annotations.Nullable;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
 class OptimizerTest {
     private static final Device HOST = Device.host();
@@ -41,6 +45,20 @@ class OptimizerTest {
                 new Sgd(0.9, 0, 0.01, true),
                 Lion.defaults(),
                 new Lion(0.95, 0.98, 0.1));
+    }
+
+    /** Each rule once, and what momentum may have. */
+    static List<Optimizer> someOptimizers() {
+        return List.of(
+                new Adam(0.8, 0.99, 1e-6, 0.1),
+                AdamW.defaults(),
+                new Sgd(0, 0, 0.01, false),
+                new Sgd(0.9, 0, 0.01, true),
+                Lion.defaults());
+    }
+
+    static List<Optimizer> moreOptimizers() {
+        return optimizers().stream().filter(o -> !someOptimizers().contains(o)).toList();
     }
 
     private static Buffer random(Random r, DataType type, long count, double scale) {
@@ -224,7 +242,7 @@ class OptimizerTest {
     }
 
     @ParameterizedTest
-    @MethodSource("optimizers")
+    @MethodSource("someOptimizers")
     void nearTheFloat64Reference(Optimizer o) {
         long seed = 20260711;
         System.out.println("nearTheFloat64Reference " + o + " seed " + seed);
@@ -247,7 +265,9 @@ class OptimizerTest {
                     double bound =
                             2 * eps * steps * (Math.abs(ref.p[i]) + ref.moved[i])
                                     + 40 * eps * ref.moved[i];
-                    assertEquals(ref.p[i], s.parameters().get(i), bound, o + " element " + i);
+                    int at = i;
+                    assertEquals(
+                            ref.p[i], s.parameters().get(i), bound, () -> o + " element " + at);
                     if (s.moments() > 0) {
                         assertEquals(
                                 ref.m[i], s.moment(0).get(i), 50 * eps * ref.size[i], "m " + i);
@@ -260,6 +280,13 @@ class OptimizerTest {
                 }
             }
         }
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @MethodSource("moreOptimizers")
+    void moreAreNearTheFloat64Reference(Optimizer o) {
+        nearTheFloat64Reference(o);
     }
 
     private static Stream<UpdateKernel.Spec> specs() {
@@ -275,6 +302,18 @@ class OptimizerTest {
         return all.stream();
     }
 
+    /** Each two of rule, gradients and target. */
+    private static List<UpdateKernel.Spec> someSpecs() {
+        return Pairs.covering(
+                specs().toList(),
+                s -> List.of(s.rule(), s.gradients(), Optional.ofNullable(s.target())));
+    }
+
+    private static List<UpdateKernel.Spec> moreSpecs() {
+        List<UpdateKernel.Spec> some = someSpecs();
+        return specs().filter(s -> !some.contains(s)).toList();
+    }
+
     private static Optimizer of(UpdateKernel.Rule rule) {
         return switch (rule) {
             case ADAM -> new Adam(0.9, 0.999, 1e-8, 0.02);
@@ -288,7 +327,7 @@ class OptimizerTest {
 
     /** All lengths up to some vectors, with every kind of number but NaN. */
     @ParameterizedTest
-    @MethodSource("specs")
+    @MethodSource("someSpecs")
     void vectorAndPlainLoopsAgreeBitByBit(UpdateKernel.Spec spec) {
         assertTrue(Templates.VECTOR, "run with --add-modules jdk.incubator.vector");
         long seed = spec.toString().hashCode();
@@ -335,6 +374,13 @@ class OptimizerTest {
         }
     }
 
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @MethodSource("moreSpecs")
+    void moreVectorAndPlainLoopsAgreeBitByBit(UpdateKernel.Spec spec) {
+        vectorAndPlainLoopsAgreeBitByBit(spec);
+    }
+
     private static DataType target(UpdateKernel.Spec spec) {
         DataType t = spec.target();
         return t == null ? DataType.FLOAT32 : t;
@@ -343,8 +389,9 @@ class OptimizerTest {
     /**
      * All 65536 codes through the gradient, and all roundings of their neighbours to the target.
      */
-    @Test
-    void narrowTypesAreConvertedAsJavaDoes() {
+    @ParameterizedTest
+    @ValueSource(ints = {0x1000, 0x7fff, 0x8000})
+    void narrowTypesAreConvertedAsJavaDoes(int offset) {
         Sgd copy = new Sgd(0, 0, 0, false);
         for (DataType type : new DataType[] {DataType.BFLOAT16, DataType.FLOAT16}) {
             int n = 1 << 16;
@@ -358,33 +405,36 @@ class OptimizerTest {
                 copy.step(s, 0, g, t, 1, 1, 1);
                 for (int i = 0; i < n; i++) {
                     double expected = 0.0f - (float) g.get(i);
-                    assertEquals(expected, s.parameters().get(i), type + " code " + i);
-                    assertEquals(expected, t.get(i), type + " back to code " + i);
+                    int code = i;
+                    assertEquals(expected, s.parameters().get(i), () -> type + " code " + code);
+                    assertEquals(expected, t.get(i), () -> type + " back to code " + code);
                 }
                 g.zero();
-                for (int offset :
-                        new int[] {-1, 1, 0xfff, 0x1000, 0x1001, 0x7fff, 0x8000, 0x8001}) {
+                for (int i = 0; i < n; i++) {
+                    int bits = (i << 16) + offset;
+                    s.parameters().asSegment().setAtIndex(ValueLayout.JAVA_INT_UNALIGNED, i, bits);
+                }
+                copy.step(s, 0, g, t, 1, 1, 1);
+                try (Buffer one = HOST.allocate(type, 1)) {
                     for (int i = 0; i < n; i++) {
-                        int bits = (i << 16) + offset;
-                        s.parameters()
-                                .asSegment()
-                                .setAtIndex(ValueLayout.JAVA_INT_UNALIGNED, i, bits);
-                    }
-                    copy.step(s, 0, g, t, 1, 1, 1);
-                    try (Buffer one = HOST.allocate(type, 1)) {
-                        for (int i = 0; i < n; i++) {
-                            double p = s.parameters().get(i);
-                            one.set(0, p);
-                            assertEquals(one.get(0), t.get(i), type + " of " + p);
-                        }
+                        double p = s.parameters().get(i);
+                        one.set(0, p);
+                        assertEquals(one.get(0), t.get(i), () -> type + " of " + p);
                     }
                 }
             }
         }
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
-    @MethodSource("optimizers")
+    @ValueSource(ints = {-1, 1, 0xfff, 0x1001, 0x8001})
+    void moreNarrowValuesAreConvertedAsJavaDoes(int offset) {
+        narrowTypesAreConvertedAsJavaDoes(offset);
+    }
+
+    @ParameterizedTest
+    @MethodSource("someOptimizers")
     void anyNumberOfThreadsAndAnyPiecesGiveTheSameBits(Optimizer o) {
         long seed = o.toString().hashCode();
         System.out.println("anyNumberOfThreads " + o + " seed " + seed);
@@ -432,6 +482,13 @@ class OptimizerTest {
             assertSame(one, two, "pieces from the end");
             assertArrayEquals(bytes(x), bytes(y), "pieces from the end");
         }
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @MethodSource("moreOptimizers")
+    void anyNumberOfThreadsAndAnyPiecesGiveTheSameBitsOfMore(Optimizer o) {
+        anyNumberOfThreadsAndAnyPiecesGiveTheSameBits(o);
     }
 
     @Test
