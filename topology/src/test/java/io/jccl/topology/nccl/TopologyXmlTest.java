@@ -742,7 +742,7 @@ class TopologyXmlTest {
     @Test
     @Tag("exhaustive")
     void veryManyMutatedFilesGiveATopologyOrAFormatError() {
-        mutatedFiles(150_000);
+        mutatedFiles(60_000);
     }
 
     private static void mutatedFiles(int n) {
