@@ -18,10 +18,12 @@ import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.Comparator;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
+import org.jspecify.annotations.Nullable;
 
 /** The libraries: what is bound of each, read from the compiled classes. */
 enum BoundLibrary {
@@ -72,6 +74,11 @@ enum BoundLibrary {
     private final Need need;
     private final String include;
     private final List<String> versionMacros;
+
+    /** By symbol; read once, because reflection copies thousands of methods for each question. */
+    private @Nullable Map<String, List<String>> parameters;
+
+    private @Nullable List<Class<?>> invokers;
 
     BoundLibrary(
             Class<? extends NativeApi> api,
@@ -145,16 +152,34 @@ enum BoundLibrary {
 
     /** The names of a function's parameters in the header. */
     List<String> generatedParameters(String symbol) {
-        return Arrays.stream(header.getMethods())
-                .filter(method -> method.getName().equals(symbol))
-                .flatMap(method -> Arrays.stream(method.getParameters()))
-                .map(Parameter::getName)
-                .toList();
+        Map<String, List<String>> all = parameters;
+        if (all == null) {
+            all =
+                    Arrays.stream(header.getMethods())
+                            .collect(
+                                    Collectors.groupingBy(
+                                            Method::getName,
+                                            Collectors.flatMapping(
+                                                    method ->
+                                                            Arrays.stream(method.getParameters())
+                                                                    .map(Parameter::getName),
+                                                    Collectors.toList())));
+            parameters = all;
+        }
+        return all.getOrDefault(symbol, List.of());
     }
 
     /** What jextract makes of {@code f()}: C says nothing of its parameters. */
     private Stream<Class<?>> invokers() {
-        return Arrays.stream(header.getClasses()).filter(type -> hasMethod(type, "descriptor"));
+        List<Class<?>> all = invokers;
+        if (all == null) {
+            all =
+                    Arrays.stream(header.getClasses())
+                            .filter(type -> hasMethod(type, "descriptor"))
+                            .toList();
+            invokers = all;
+        }
+        return all.stream();
     }
 
     /** Enum constants and macros: static methods without arguments that are no functions. */

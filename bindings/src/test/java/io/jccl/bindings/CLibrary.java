@@ -7,11 +7,16 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 
 /** Shared libraries made for a test by the C compiler of the machine. */
 final class CLibrary {
     private static final boolean LINUX = System.getProperty("os.name", "").equals("Linux");
+
+    /** What the compiler made of its arguments and a source, for those who ask again. */
+    private static final Map<List<String>, byte[]> MADE = new ConcurrentHashMap<>();
 
     private CLibrary() {}
 
@@ -45,8 +50,15 @@ final class CLibrary {
                                 "-x",
                                 "none"));
         command.addAll(List.of(options));
+        List<String> key = new ArrayList<>(options.length + 2);
+        key.addAll(List.of(file.getFileName().toString(), source));
+        key.addAll(List.of(options));
         try {
             Files.createDirectories(file.getParent());
+            byte[] made = MADE.get(key);
+            if (made != null) {
+                return Files.write(file, made);
+            }
             Process process = new ProcessBuilder(command).redirectErrorStream(true).start();
             try (var in = process.getOutputStream()) {
                 in.write(source.getBytes(StandardCharsets.UTF_8));
@@ -56,6 +68,7 @@ final class CLibrary {
             if (!process.waitFor(60, TimeUnit.SECONDS) || process.exitValue() != 0) {
                 throw new AssertionError(command + ":\n" + output);
             }
+            MADE.put(key, Files.readAllBytes(file));
             return file;
         } catch (IOException e) {
             throw new UncheckedIOException(e);

@@ -12,6 +12,7 @@ import java.nio.file.StandardCopyOption;
 import java.util.Arrays;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Nested;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.api.parallel.Execution;
@@ -23,7 +24,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 /**
  * Discovery on the real machine. Each test has a JVM of its own, with the settings it needs and no
- * others.
+ * others; most of those that look at one kind of file alone are exhaustive.
  */
 @Execution(ExecutionMode.CONCURRENT)
 class NativeLibrariesTest {
@@ -32,6 +33,14 @@ class NativeLibrariesTest {
     /** With libraries made for the purpose. */
     @Nested
     class Made {
+        private static final String CUBLAS =
+                """
+                int cublasGetProperty(int which, int *v) {
+                    *v = 13 - 6 * which;
+                    return which < 0 || which > 2;
+                }
+                """;
+
         private Path nccl = Path.of("");
 
         @BeforeEach
@@ -41,6 +50,7 @@ class NativeLibrariesTest {
             nccl = CLibrary.nccl(temp.resolve("my home/lib/libnccl.so.2"), 23007);
         }
 
+        @Tag("exhaustive")
         @Test
         void byProperty() {
             assertFound(
@@ -57,6 +67,7 @@ class NativeLibrariesTest {
                     "NCCL 2.30.7 from " + nccl + " (environment variable NCCL_HOME)");
         }
 
+        @Tag("exhaustive")
         @Test
         void byLoaderWithTheRealPath() throws IOException {
             Path real = nccl.resolveSibling("libnccl.so.2.30.7");
@@ -69,6 +80,7 @@ class NativeLibrariesTest {
                     "NCCL 2.30.7 from " + real + " (dynamic loader)");
         }
 
+        @Tag("exhaustive")
         @Test
         void onTheClassPath() {
             assertFound(
@@ -76,6 +88,7 @@ class NativeLibrariesTest {
                     "NCCL 2.30.7 from " + nccl + " (system property jccl.nccl)");
         }
 
+        @Tag("exhaustive")
         @Test
         void byWheel() {
             Path site = temp.resolve("venv/lib/python3.12/site-packages");
@@ -116,6 +129,54 @@ class NativeLibrariesTest {
 
         // --- What is of no use.
 
+        /** Each library has an outcome of its own, so that one JVM meets many kinds. */
+        @Test
+        void eachKindThatIsOfNoUse() throws IOException {
+            Path old = CLibrary.nccl(temp.resolve("old/libnccl.so.2"), 2408);
+            Path text =
+                    Files.writeString(temp.resolve("libcudart.so.13"), "INPUT ( -lc )\n# text");
+            Path other = CLibrary.compile(temp.resolve("other/libcublas.so.13"), "int other;");
+            Path unknown = CLibrary.mpi(temp.resolve("mpi/libmpi.so.12"), "Some MPI 4.2.1");
+            assertMissing(
+                    using(old, text, other, unknown),
+                    "it is version 2.4.8, older than 2.7",
+                    "does not start with an ELF header",
+                    "it has no function cublasGetProperty, so it is not cuBLAS",
+                    "it says that it is 'Some MPI 4.2.1', whose binary interface JCCL does not"
+                            + " know");
+            Path bad =
+                    CLibrary.compile(
+                            temp.resolve("bad/libnccl.so.2"),
+                            "int ncclGetVersion(int *v) { return 3; }");
+            Path part = temp.resolve("part/libcudart.so.13");
+            Files.createDirectories(part.getParent());
+            Files.write(part, Arrays.copyOf(Files.readAllBytes(nccl), 4096));
+            Path gone = CLibrary.compile(temp.resolve("dep/libjcclgone.so.7"), "int gone = 1;");
+            Path needy =
+                    CLibrary.compile(
+                            temp.resolve("needy/libcublas.so.13"),
+                            "int needy;",
+                            "-Wl,--no-as-needed",
+                            gone.toString());
+            Files.delete(gone);
+            assertMissing(
+                    using(bad, part, needy, temp.resolve("no")),
+                    "ncclGetVersion returned 3",
+                    "it is truncated: it has 4096 bytes of",
+                    "libjcclgone.so.7: cannot open shared object file",
+                    "system property jccl.mpi: " + temp.resolve("no") + ": ");
+        }
+
+        private static String using(Path nccl, Path cudart, Path cublas, Path mpi) {
+            return new ChildJvm()
+                    .property(NativeLibrary.NCCL.property(), nccl)
+                    .property(NativeLibrary.CUDART.property(), cudart)
+                    .property(NativeLibrary.CUBLAS.property(), cublas)
+                    .property(NativeLibrary.MPI.property(), mpi)
+                    .run("discover=NCCL", "discover=CUDART", "discover=CUBLAS", "discover=MPI");
+        }
+
+        @Tag("exhaustive")
         @Test
         void tooOld() {
             Path old = CLibrary.nccl(temp.resolve("old/libnccl.so.2"), 2408);
@@ -124,6 +185,7 @@ class NativeLibrariesTest {
                     "'" + old + "', which cannot be used: it is version 2.4.8, older than 2.7");
         }
 
+        @Tag("exhaustive")
         @Test
         void anotherLibrary() {
             Path other = CLibrary.compile(temp.resolve("other/libnccl.so.2"), "int other;");
@@ -132,6 +194,7 @@ class NativeLibrariesTest {
                     "it has no function ncclGetVersion, so it is not NCCL");
         }
 
+        @Tag("exhaustive")
         @Test
         void aVersionThatCannotBeHad() {
             Path bad =
@@ -143,6 +206,7 @@ class NativeLibrariesTest {
                     "ncclGetVersion returned 3");
         }
 
+        @Tag("exhaustive")
         @Test
         void aTextFile() throws IOException {
             Path text = Files.writeString(temp.resolve("libnccl.so.2"), "INPUT ( -lnccl )\n# text");
@@ -152,6 +216,7 @@ class NativeLibrariesTest {
         }
 
         /** The dynamic loader would end the process when it reads what is not there. */
+        @Tag("exhaustive")
         @ParameterizedTest
         @ValueSource(ints = {50, 100, 4096, 12_000})
         void aFileThatIsCutShort(int size) throws IOException {
@@ -170,6 +235,7 @@ class NativeLibrariesTest {
                             + " bytes of");
         }
 
+        @Tag("exhaustive")
         @Test
         void aMissingDependency() throws IOException {
             Path gone = CLibrary.compile(temp.resolve("dep/libjcclgone.so.7"), "int gone = 1;");
@@ -210,6 +276,7 @@ class NativeLibrariesTest {
                     "NCCL 2.30.7 from " + nccl + " (already mapped in this process)");
         }
 
+        @Tag("exhaustive")
         @Test
         void preloadedCountsAsMapped() throws IOException {
             // LD_PRELOAD separates by spaces.
@@ -230,6 +297,7 @@ class NativeLibrariesTest {
                             + other);
         }
 
+        @Tag("exhaustive")
         @Test
         void twoMappedCopiesAreRefused() {
             Path other = CLibrary.nccl(temp.resolve("other/libnccl.so.2.28.3"), 22803);
@@ -240,6 +308,7 @@ class NativeLibrariesTest {
         }
 
         /** The second copy comes with the one that is loaded. */
+        @Tag("exhaustive")
         @Test
         void aSecondCopyAsDependencyIsRefused() {
             Path inner = CLibrary.nccl(temp.resolve("inner/libnccl.so.1"), 22803);
@@ -255,6 +324,7 @@ class NativeLibrariesTest {
                     "two copies of NCCL in one process corrupt each other, and ");
         }
 
+        @Tag("exhaustive")
         @ParameterizedTest
         @ValueSource(booleans = {true, false})
         void otherNamesOfTheMappedFileAreFine(boolean symbolic) throws IOException {
@@ -269,6 +339,7 @@ class NativeLibrariesTest {
                     "NCCL 2.30.7 from " + nccl + " (system property jccl.nccl)");
         }
 
+        @Tag("exhaustive")
         @Test
         void theMappedCopyMayBeDeleted() {
             assertFound(
@@ -294,6 +365,27 @@ class NativeLibrariesTest {
 
         // --- The other libraries.
 
+        @Test
+        void theOthersOfOneProcess() {
+            Path cudart =
+                    CLibrary.compile(
+                            temp.resolve("cuda/lib64/libcudart.so.13"),
+                            "int cudaRuntimeGetVersion(int *v) { *v = 13000; return 0; }");
+            Path cublas = CLibrary.compile(temp.resolve("cuda/lib64/libcublas.so.13"), CUBLAS);
+            Path mpi =
+                    CLibrary.mpi(
+                            temp.resolve("ompi/lib/libmpi.so.40"), "Open MPI v5.0.3, package: x");
+            String output =
+                    new ChildJvm()
+                            .variable("CUDA_HOME", temp.resolve("cuda"))
+                            .variable("MPI_HOME", temp.resolve("ompi"))
+                            .run("discover=CUDART", "discover=CUBLAS", "discover=MPI");
+            assertFound(output, "the CUDA runtime 13.0 from " + cudart);
+            assertFound(output, "cuBLAS 13.7.1 from " + cublas);
+            assertFound(output, "MPI 5.0.3 from " + mpi);
+        }
+
+        @Tag("exhaustive")
         @ParameterizedTest
         @CsvSource({"12080, 12.8", "13000, 13.0"})
         void cudart(int code, String version) {
@@ -308,17 +400,13 @@ class NativeLibrariesTest {
                     "the CUDA runtime " + version + " from " + file);
         }
 
+        @Tag("exhaustive")
         @Test
         void cublas() {
             Path file =
                     CLibrary.compile(
                             temp.resolve("cuda/lib/libcublas.so.13"),
-                            """
-                            int cublasGetProperty(int which, int *v) {
-                                *v = 13 - 6 * which;
-                                return which < 0 || which > 2;
-                            }
-                            """);
+                            CUBLAS);
             assertFound(
                     new ChildJvm()
                             .variable("CUDA_PATH", temp.resolve("cuda"))
@@ -326,6 +414,7 @@ class NativeLibrariesTest {
                     "cuBLAS 13.7.1 from " + file);
         }
 
+        @Tag("exhaustive")
         @Test
         void openMpi() {
             Path file =
@@ -336,6 +425,7 @@ class NativeLibrariesTest {
                     "MPI 5.0.3 from " + file);
         }
 
+        @Tag("exhaustive")
         @Test
         void mpich() {
             Path file =
@@ -345,6 +435,7 @@ class NativeLibrariesTest {
                     "MPI 4.2.1 from " + file);
         }
 
+        @Tag("exhaustive")
         @Test
         void anUnknownMpi() {
             Path file = CLibrary.mpi(temp.resolve("mpi/libmpi.so.12"), "Some MPI 4.2.1");
@@ -368,9 +459,18 @@ class NativeLibrariesTest {
     }
 
     /** What a user sees who has read nothing about flags. */
-    @ParameterizedTest
-    @ValueSource(booleans = {true, false})
-    void withoutFlagsItWorksAndTheJvmWarns(boolean classPath) {
+    @Test
+    void withoutFlagsItWorksAndTheJvmWarns() {
+        withoutFlags(false);
+    }
+
+    @Tag("exhaustive")
+    @Test
+    void withoutFlagsOnTheClassPath() {
+        withoutFlags(true);
+    }
+
+    private void withoutFlags(boolean classPath) {
         CLibrary.need();
         Path file = CLibrary.nccl(temp.resolve("libnccl.so.2"), 23007);
         ChildJvm jvm = new ChildJvm().notEnabled("warn").property("jccl.nccl", file);
@@ -384,6 +484,7 @@ class NativeLibrariesTest {
     }
 
     /** On any machine discovery ends, and explains itself. */
+    @Tag("exhaustive")
     @ParameterizedTest
     @EnumSource(NativeLibrary.class)
     void discoveryEnds(NativeLibrary library) {
@@ -392,8 +493,25 @@ class NativeLibrariesTest {
         assertTrue(output.lines().count() > 1, output);
     }
 
+    @Test
+    void discoveryOfAllEnds() {
+        String output =
+                new ChildJvm()
+                        .run(
+                                Arrays.stream(NativeLibrary.values())
+                                        .map(library -> "discover=" + library)
+                                        .toArray(String[]::new));
+        assertEquals(
+                NativeLibrary.values().length,
+                output.lines()
+                        .filter(line -> line.startsWith("FOUND ") || line.startsWith("MISSING "))
+                        .count(),
+                output);
+    }
+
     // --- What is installed.
 
+    @Tag("exhaustive")
     @Test
     void theInstalledCudaRuntime() {
         assertInstalled(NativeLibrary.CUDART, "libcudart.so.1");
@@ -430,8 +548,15 @@ class NativeLibrariesTest {
         assertTrue(output.contains(text), () -> "no '" + text + "' in: " + output);
     }
 
-    private static void assertMissing(String output, String text) {
+    /** That each library that was asked for is missing; a text for each. */
+    private static void assertMissing(String output, String... texts) {
         assertTrue(output.startsWith("MISSING "), output);
-        assertTrue(output.contains(text), () -> "no '" + text + "' in: " + output);
+        assertEquals(
+                texts.length,
+                output.lines().filter(line -> line.startsWith("MISSING ")).count(),
+                output);
+        for (String text : texts) {
+            assertTrue(output.contains(text), () -> "no '" + text + "' in: " + output);
+        }
     }
 }

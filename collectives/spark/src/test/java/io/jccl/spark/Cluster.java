@@ -54,6 +54,10 @@ final class Cluster implements AutoCloseable {
                         .set("spark.driver.host", "127.0.0.1")
                         .set("spark.driver.bindAddress", "127.0.0.1")
                         .set("spark.ui.enabled", "false")
+                        // An executor lives for seconds, most of which would be C2's and G1's.
+                        .set(
+                                "spark.executor.extraJavaOptions",
+                                "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto")
                         .set(
                                 "spark.executor.extraClassPath",
                                 System.getProperty("java.class.path"));

@@ -212,10 +212,20 @@ class TopologyXmlTest {
 
     @Test
     void randomMachinesSurvive() {
+        randomMachines(40);
+    }
+
+    @Tag("exhaustive")
+    @Test
+    void veryManyRandomMachinesSurvive() {
+        randomMachines(1_000);
+    }
+
+    private static void randomMachines(int n) {
         long seed = System.nanoTime();
         System.out.println("TopologyXmlTest.randomMachinesSurvive seed " + seed);
         Random random = new Random(seed);
-        for (int i = 0; i < 300; i++) {
+        for (int i = 0; i < n; i++) {
             Topology t = random(random);
             roundTrip(t);
         }
@@ -726,13 +736,13 @@ class TopologyXmlTest {
 
     @Test
     void mutatedFilesGiveATopologyOrAFormatError() {
-        mutatedFiles(4_000);
+        mutatedFiles(1_000);
     }
 
     @Test
     @Tag("exhaustive")
     void veryManyMutatedFilesGiveATopologyOrAFormatError() {
-        mutatedFiles(400_000);
+        mutatedFiles(60_000);
     }
 
     private static void mutatedFiles(int n) {

@@ -14,6 +14,7 @@ import io.jccl.topology.Switch;
 import io.jccl.topology.Topology;
 import java.util.ArrayList;
 import java.util.List;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
 class ClusterPlannerTest {
@@ -57,10 +58,20 @@ class ClusterPlannerTest {
 
     @Test
     void plansFitWhateverTheMachine() {
+        plansFit(new int[] {3, 8}, 2, 7);
+    }
+
+    @Tag("exhaustive")
+    @Test
+    void plansFitWithMoreNicsAndMachines() {
+        plansFit(new int[] {1, 3, 4, 8, 16}, 2, 3, 4, 7, 64);
+    }
+
+    private static void plansFit(int[] nicsOfAMachine, int... sizes) {
         for (boolean nvlink : new boolean[] {true, false}) {
-            for (int nics : new int[] {1, 3, 4, 8, 16}) {
+            for (int nics : nicsOfAMachine) {
                 Topology t = machine(nics, nics == 3 ? 0 : 25, nvlink);
-                for (int machines : new int[] {2, 3, 4, 7, 64}) {
+                for (int machines : sizes) {
                     for (List<Integer> gpus :
                             List.of(
                                     PlannerTest.first(8),

@@ -4,12 +4,23 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
 class DoubleBinaryTreeTest {
     @Test
     void bothSpanAreShallowAndNoRankIsInsideBoth() {
-        for (int n = 2; n <= 1025; n++) {
+        bothAreGood(2, 260);
+    }
+
+    @Tag("exhaustive")
+    @Test
+    void thoseOfMoreRanksToo() {
+        bothAreGood(261, 1025);
+    }
+
+    private static void bothAreGood(int first, int last) {
+        for (int n = first; n <= last; n++) {
             boolean[] inside = new boolean[n];
             for (int tree = 0; tree < 2; tree++) {
                 int[] children = new int[n];

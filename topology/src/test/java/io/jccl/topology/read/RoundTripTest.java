@@ -19,7 +19,7 @@ import org.junit.jupiter.params.provider.EnumSource;
 class RoundTripTest {
     private static final long SEED = Long.getLong("jccl.seed", 20_240_917);
     private static final int RUNS = 1500;
-    private static final int FEW = 300;
+    private static final int FEW = 80;
 
     @ParameterizedTest
     @EnumSource

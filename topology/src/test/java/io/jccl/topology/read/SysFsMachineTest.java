@@ -157,7 +157,7 @@ class SysFsMachineTest {
     /** Whatever is damaged, it gives a machine. */
     @Test
     void damagedTrees() throws IOException {
-        damagedTrees(15);
+        damagedTrees(5);
     }
 
     @Test

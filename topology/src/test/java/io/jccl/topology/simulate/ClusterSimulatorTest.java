@@ -18,6 +18,7 @@ import io.jccl.topology.plan.Planner;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.stream.IntStream;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -81,8 +82,21 @@ class ClusterSimulatorTest {
             value = Operation.class,
             names = {"ALL_REDUCE", "ALL_GATHER", "REDUCE_SCATTER", "BROADCAST", "REDUCE"})
     void oneForAllIsAsAll(Operation op) {
-        for (int machines = 2; machines <= 6; machines++) {
-            for (int gpus : new int[] {1, 2, 4}) {
+        oneForAll(op, 3, 2);
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @EnumSource(
+            value = Operation.class,
+            names = {"ALL_REDUCE", "ALL_GATHER", "REDUCE_SCATTER", "BROADCAST", "REDUCE"})
+    void oneForAllIsAsAllInMoreClusters(Operation op) {
+        oneForAll(op, 6, 1, 2, 4);
+    }
+
+    private static void oneForAll(Operation op, int most, int... gpusOfAMachine) {
+        for (int machines = 2; machines <= most; machines++) {
+            for (int gpus : gpusOfAMachine) {
                 ClusterPlan p = plan(machines, gpus, op);
                 compare(p, 0.02, op + " " + machines + "x" + gpus);
             }
@@ -91,7 +105,17 @@ class ClusterSimulatorTest {
 
     @Test
     void treesToo() {
-        for (int machines : new int[] {16, 17, 33, 40, 64}) {
+        treesOf(17);
+    }
+
+    @Tag("exhaustive")
+    @Test
+    void moreTrees() {
+        treesOf(16, 33, 40, 64);
+    }
+
+    private static void treesOf(int... sizes) {
+        for (int machines : sizes) {
             compare(trees(plan(machines, 2, Operation.ALL_REDUCE)), 0.05, "trees " + machines);
         }
     }
@@ -109,7 +133,17 @@ class ClusterSimulatorTest {
 
     @Test
     void asFastAsPlanned() {
-        for (int machines : new int[] {2, 3, 4, 7}) {
+        asFast(2);
+    }
+
+    @Tag("exhaustive")
+    @Test
+    void asFastAsPlannedInMoreClusters() {
+        asFast(3, 4, 7);
+    }
+
+    private static void asFast(int... sizes) {
+        for (int machines : sizes) {
             ClusterPlan p = plan(machines, 8, Operation.ALL_REDUCE);
             long bytes = 1L << 30;
             Simulation s = Simulator.run(p, bytes, bytes / 16_000);

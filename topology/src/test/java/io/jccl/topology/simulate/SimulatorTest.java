@@ -20,6 +20,7 @@ import java.util.Collections;
 import java.util.List;
 import java.util.Random;
 import java.util.stream.IntStream;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
@@ -108,7 +109,17 @@ class SimulatorTest {
 
     @Test
     void randomGraphs() {
-        for (long seed = 0; seed < 25; seed++) {
+        randomGraphs(0, 4);
+    }
+
+    @Tag("exhaustive")
+    @Test
+    void moreRandomGraphs() {
+        randomGraphs(4, 25);
+    }
+
+    private static void randomGraphs(long from, long to) {
+        for (long seed = from; seed < to; seed++) {
             Random random = new Random(seed);
             int n = 3 + random.nextInt(5);
             Topology.Builder b = new Topology.Builder("random " + seed);
