@@ -133,8 +133,7 @@ class NativeLibrariesTest {
         @Test
         void eachKindThatIsOfNoUse() throws IOException {
             Path old = CLibrary.nccl(temp.resolve("old/libnccl.so.2"), 2408);
-            Path text =
-                    Files.writeString(temp.resolve("libcudart.so.13"), "INPUT ( -lc )\n# text");
+            Path text = Files.writeString(temp.resolve("libcudart.so.13"), "INPUT ( -lc )\n# text");
             Path other = CLibrary.compile(temp.resolve("other/libcublas.so.13"), "int other;");
             Path unknown = CLibrary.mpi(temp.resolve("mpi/libmpi.so.12"), "Some MPI 4.2.1");
             assertMissing(
@@ -403,10 +402,7 @@ class NativeLibrariesTest {
         @Tag("exhaustive")
         @Test
         void cublas() {
-            Path file =
-                    CLibrary.compile(
-                            temp.resolve("cuda/lib/libcublas.so.13"),
-                            CUBLAS);
+            Path file = CLibrary.compile(temp.resolve("cuda/lib/libcublas.so.13"), CUBLAS);
             assertFound(
                     new ChildJvm()
                             .variable("CUDA_PATH", temp.resolve("cuda"))

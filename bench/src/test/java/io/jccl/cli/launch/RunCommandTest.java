@@ -153,7 +153,6 @@ public class RunCommandTest {
     }
 
     @Tag("exhaustive")
-    @Tag("exhaustive")
     @ParameterizedTest
     @CsvSource({"--prefix, true, true", "--no-prefix, false, false"})
     void linesSayWhoseTheyAreInMoreCases(
@@ -162,6 +161,7 @@ public class RunCommandTest {
     }
 
     /** As java itself takes it. */
+    @Tag("exhaustive")
     @Test
     void aProgramMayBeOneSourceFile(@TempDir Path folder) throws IOException {
         Path program = folder.resolve("Say.java");
@@ -621,7 +621,6 @@ public class RunCommandTest {
     }
 
     @Tag("exhaustive")
-    @Tag("exhaustive")
     @ParameterizedTest
     @CsvSource({"INT, 2", "HUP, 1"})
     void signalsReachAllRanksInMoreCases(String name, int number, @TempDir Path folder)
@@ -629,6 +628,7 @@ public class RunCommandTest {
         signalsReachAllRanks(name, number, folder);
     }
 
+    @Tag("exhaustive")
     @Test
     void ranksThatSurviveASignalAreKilled(@TempDir Path folder) throws Exception {
         try (Launched launched = new Launched(folder, true, List.of(), "--kill-after", "8")) {

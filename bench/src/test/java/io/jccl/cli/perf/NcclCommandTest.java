@@ -185,7 +185,6 @@ class NcclCommandTest {
         enforced.has("# NCCL ENFORCE: NCCL_ALGO=allreduce:");
     }
 
-    @Tag("exhaustive")
     @Test
     void plansThatCannotBeAreRefused() throws Exception {
         Path dump = dump();
@@ -210,6 +209,7 @@ class NcclCommandTest {
         }
     }
 
+    @Tag("exhaustive")
     @Test
     void reportIsWritten() throws Exception {
         Path file = output.resolve("a report.json");
@@ -365,7 +365,6 @@ class NcclCommandTest {
         return new ObjectMapper().readTree(r.text().substring(r.text().indexOf('{'))).get(name);
     }
 
-    @Tag("exhaustive")
     @Test
     void bandwidthBetweenTheHostAndTwoGpus() throws Exception {
         Result r = jccl(TWO_GPUS, "bandwidth --device cuda -b 100K -i 2 -n 3 --json".split(" "));
@@ -393,6 +392,7 @@ class NcclCommandTest {
         assertEquals(4, peers, r::toString);
     }
 
+    @Tag("exhaustive")
     @Test
     void bandwidthAsTables() throws Exception {
         Result r = jccl(TWO_GPUS, "bandwidth", "-b", "64K", "-i", "1", "-n", "1");

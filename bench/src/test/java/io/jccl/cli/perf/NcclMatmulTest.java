@@ -70,7 +70,6 @@ class NcclMatmulTest {
                 r::toString);
     }
 
-    @Tag("exhaustive")
     @Test
     void matricesMayLiveOnADrive() throws Exception {
         String line = "-n 150 -g 2 --device-memory 64K --tier nvme --nvme " + output;
@@ -82,6 +81,7 @@ class NcclMatmulTest {
         }
     }
 
+    @Tag("exhaustive")
     @Test
     void ranksMayBeProcesses() throws Exception {
         Result r =

@@ -44,7 +44,6 @@ class ProbeCudaTest {
         return outcomes.stream().map(Outcome::status).collect(Collectors.toSet());
     }
 
-    @Tag("exhaustive")
     @Test
     void aGpuIsMeasuredAndWhatItLacksIsSaid() throws Exception {
         Path json = output.resolve("gpu.json");
@@ -104,6 +103,7 @@ class ProbeCudaTest {
         r.has("no kernels on this device yet");
     }
 
+    @Tag("exhaustive")
     @Test
     void oneGpuHasNoPeers() throws Exception {
         Path json = output.resolve("one.json");

@@ -311,7 +311,6 @@ class TrainCommandTest {
         assertTrue(r.out.lines().anyMatch(l -> l.startsWith("no-drop")), r.out);
     }
 
-    @Tag("exhaustive")
     @Test
     void trainsOnAFile() throws IOException {
         Path text = folder.resolve("text.txt");
@@ -337,6 +336,7 @@ class TrainCommandTest {
     /**
      * A text of any language, by GPT-2's tokens: the first loss is that of a guess among 50,257.
      */
+    @Tag("exhaustive")
     @Test
     void trainsOnBytePairs() throws IOException {
         Path text = folder.resolve("text.txt");

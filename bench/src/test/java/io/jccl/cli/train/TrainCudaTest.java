@@ -216,7 +216,6 @@ class TrainCudaTest {
     }
 
     @Tag("exhaustive")
-    @Tag("exhaustive")
     @ParameterizedTest
     @ValueSource(
             strings = {
@@ -233,6 +232,7 @@ class TrainCudaTest {
     }
 
     /** Ranks as processes, each with the GPU of its number. */
+    @Tag("exhaustive")
     @Test
     void ranksMayBeProcesses() throws Exception {
         Path json = output.resolve("processes.json");

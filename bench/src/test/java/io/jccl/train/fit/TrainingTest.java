@@ -80,7 +80,6 @@ class TrainingTest {
     }
 
     @Tag("exhaustive")
-    @Tag("exhaustive")
     @ParameterizedTest
     @ValueSource(ints = {1, 3})
     void allSetsLoseAsPlainDataParallelismDoesOnOtherNumbersOfRanks(int ranks) {
@@ -93,6 +92,7 @@ class TrainingTest {
     }
 
     /** Recomputing changes no bit. */
+    @Tag("exhaustive")
     @Test
     void recomputationGivesTheSameBits() {
         Settings s = settings(2, 4L << 20, 0.003);
