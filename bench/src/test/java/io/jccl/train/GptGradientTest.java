@@ -14,6 +14,7 @@ import java.util.List;
 import java.util.SplittableRandom;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
@@ -75,19 +76,9 @@ class GptGradientTest {
     }
 
     @Tag("exhaustive")
-    @ParameterizedTest
-    @CsvSource({"1, false, TOP2, 0.2, 0.2, 0.5, 0, false"})
-    void gradientsWithNoiseAndResidualExpertsInMoreCases(
-            long seed,
-            boolean recompute,
-            Routing routing,
-            double jitter,
-            double dropout,
-            double noise,
-            double expertDropout,
-            boolean residual) {
-        gradientsWithNoiseAndResidualExperts(
-                seed, recompute, routing, jitter, dropout, noise, expertDropout, residual);
+    @Test
+    void gradientsWithDropoutOfRouters() {
+        gradientsWithNoiseAndResidualExperts(1, false, Routing.TOP2, 0.2, 0.2, 0.5, 0, false);
     }
 
     private static void gradientsAreDifferences(

@@ -353,37 +353,31 @@ class TrainCudaTest {
         r.has("--device is cuda, but this process sees no GPU; use --device host");
     }
 
+    private static final String FAULTY = "train --device cuda --layers 2 --heads 4 --steps 2";
+
     /** What goes wrong on a GPU ends the run with its name. */
-    @ParameterizedTest
-    @CsvSource(
-            delimiter = '|',
-            value = {
-                "JCCL_FAKE_INJECT | cublasGemmEx@0:3:error=13 | --hidden 8 |"
-                        + " CUBLAS_STATUS_EXECUTION_FAILED"
-            })
-    void faultsAreNamed(String variable, String value, String model, String message)
-            throws Exception {
-        String line = "train --device cuda --layers 2 --heads 4 --steps 2 " + model;
-        Result r =
-                variable.equals("JCCL_FAKE_INJECT")
-                        ? FAKES.injected(value, line.split(" +"))
-                        : jccl(Map.of(variable, value), line);
-        assertEquals(1, r.status(), r::toString);
-        r.has(message);
-        assertFalse(r.text().contains("\tat "), r::toString);
+    @Test
+    void aFaultOfCublasIsNamed() throws Exception {
+        String line = FAULTY + " --hidden 8";
+        assertFails(
+                FAKES.injected("cublasGemmEx@0:3:error=13", line.split(" +")),
+                "CUBLAS_STATUS_EXECUTION_FAILED");
     }
 
     @Tag("exhaustive")
-    @ParameterizedTest
-    @CsvSource(
-            delimiter = '|',
-            value = {
-                "JCCL_FAKE_MEMORY | 67108864 | --hidden 256 --batch 64 --context 32 |"
-                        + " no memory on cuda:0 for a buffer of"
-            })
-    void faultsAreNamedInMoreCases(String variable, String value, String model, String message)
-            throws Exception {
-        faultsAreNamed(variable, value, model, message);
+    @Test
+    void aFullDeviceIsNamed() throws Exception {
+        assertFails(
+                jccl(
+                        Map.of("JCCL_FAKE_MEMORY", "67108864"),
+                        FAULTY + " --hidden 256 --batch 64 --context 32"),
+                "no memory on cuda:0 for a buffer of");
+    }
+
+    private static void assertFails(Result r, String message) {
+        assertEquals(1, r.status(), r::toString);
+        r.has(message);
+        assertFalse(r.text().contains("\tat "), r::toString);
     }
 
     /** Nothing is left of the files of a drive. */

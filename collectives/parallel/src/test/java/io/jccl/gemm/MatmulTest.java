@@ -101,21 +101,21 @@ class MatmulTest {
     }
 
     /** In arrays, since access to an element of a buffer takes longer than a product. */
-    private static double[][] lines(Matrix a) {
-        double[][] lines = new double[(int) a.rows()][(int) a.columns()];
-        for (int i = 0; i < lines.length; i++) {
-            for (int j = 0; j < lines[i].length; j++) {
-                lines[i][j] = a.get(i, j);
+    private static double[][] rows(Matrix a) {
+        double[][] rows = new double[(int) a.rows()][(int) a.columns()];
+        for (int i = 0; i < rows.length; i++) {
+            for (int j = 0; j < rows[i].length; j++) {
+                rows[i][j] = a.get(i, j);
             }
         }
-        return lines;
+        return rows;
     }
 
     private static double[] expected(Matrix a, Matrix b, Matrix c, double beta) {
         int m = (int) c.rows();
         int n = (int) c.columns();
-        double[][] x = lines(a);
-        double[][] y = lines(b.transposed());
+        double[][] x = rows(a);
+        double[][] y = rows(b.transposed());
         double[] e = new double[m * n];
         for (int i = 0; i < m; i++) {
             for (int j = 0; j < n; j++) {
@@ -135,8 +135,8 @@ class MatmulTest {
      */
     private static double[] bound(Matrix a, Matrix b, Matrix c) {
         int n = (int) c.columns();
-        double[][] x = lines(a);
-        double[][] y = lines(b.transposed());
+        double[][] x = rows(a);
+        double[][] y = rows(b.transposed());
         double[] e = new double[(int) c.rows() * n];
         double unit = Math.scalb(1.0, -24);
         for (int i = 0; i < c.rows(); i++) {

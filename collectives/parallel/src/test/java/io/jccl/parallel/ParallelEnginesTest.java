@@ -72,7 +72,7 @@ class ParallelEnginesTest {
         seeded("processes", ranks);
         String job = Workers.newJobId();
         try (Workers workers = new Workers(ranks, job, List.of(), Map.of())) {
-            workers.startAll(ParallelWorker.class, "everything", seed, "100", "host");
+            workers.startAll(ParallelWorker.class, "all", seed, "100", "host");
             for (Worker worker : workers.all()) {
                 worker.await("OK", PATIENCE);
                 worker.await("CLOSED", PATIENCE);
@@ -98,8 +98,7 @@ class ParallelEnginesTest {
         String out = folder.resolve("out").toString();
         List<String> flags = List.of("-Djccl.mpi.wait=" + wait);
         Worker job =
-                launcher.start(
-                        ranks, flags, ParallelWorker.class, "everything", seed, "100", "mpi", out);
+                launcher.start(ranks, flags, ParallelWorker.class, "all", seed, "100", "mpi", out);
         int exit;
         try {
             exit = job.join(PATIENCE);

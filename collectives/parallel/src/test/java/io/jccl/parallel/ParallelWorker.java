@@ -41,7 +41,7 @@ final class ParallelWorker {
                         : Communicator.fromEnvironment(options)) {
             start = System.nanoTime();
             switch (args[0]) {
-                case "everything" -> everything(c, seed);
+                case "all" -> all(c, seed);
                 case "unused" -> unused(c);
                 case "experts" -> ExpertBodies.layers(c, seed, 1);
                 case "experts-forever" -> ExpertBodies.forever(c);
@@ -72,18 +72,6 @@ final class ParallelWorker {
     }
 
     /** In one job, for starting the JVMs of a job takes longer than a part of this. */
-    private static void everything(Communicator c, long seed) {
-        all(c, seed);
-        LinearRanks.check(c, seed, 3);
-        for (PipelineSchedule schedule : PipelineSchedule.values()) {
-            PipelineReport report = PipelineRanks.check(c, schedule, 5, seed);
-            if (report.stages().size() != c.size()) {
-                throw new AssertionError(report);
-            }
-        }
-        ExpertBodies.layers(c, seed, 1, 5);
-    }
-
     private static void all(Communicator c, long seed) {
         ParallelBodies.mesh(c, seed);
         ParallelBodies.reducer(c, seed);
@@ -97,6 +85,14 @@ final class ParallelWorker {
             ParallelBodies.serverInStep(c, seed);
             ParallelBodies.serverBounded(c, seed);
         }
+        LinearRanks.check(c, seed, 3);
+        for (PipelineSchedule schedule : PipelineSchedule.values()) {
+            PipelineReport report = PipelineRanks.check(c, schedule, 5, seed);
+            if (report.stages().size() != c.size()) {
+                throw new AssertionError(report);
+            }
+        }
+        ExpertBodies.layers(c, seed, 1, 5);
     }
 
     /** Trains until something happens; whatever it is, closing has to work. */
