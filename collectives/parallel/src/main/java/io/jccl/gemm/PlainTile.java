@@ -19,7 +19,7 @@ final class PlainTile extends Tile {
         for (int r = 0; r < ROWS; r++) {
             int at = cAt + r * COLUMNS;
             for (int p = 0; p < k; p++) {
-                row(a[aAt + p * ROWS + r], b, bAt + p * COLUMNS, c, at);
+                row(a[aAt + r * STRIDE + p], b, bAt + p * COLUMNS, c, at);
             }
         }
     }
@@ -60,9 +60,11 @@ final class PlainTile extends Tile {
     }
 
     @Override
-    void spread(float[] from, int count, float[] to, int at, int panelStride) {
+    void spread(float[] from, int steps, int count, float[] to, int at, int panelStride) {
         for (int j = 0, o = at; j < count; j += COLUMNS, o += panelStride) {
-            System.arraycopy(from, j, to, o, COLUMNS);
+            for (int i = 0; i < steps; i++) {
+                System.arraycopy(from, i * count + j, to, o + i * COLUMNS, COLUMNS);
+            }
         }
     }
 

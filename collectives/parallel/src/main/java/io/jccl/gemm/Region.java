@@ -39,6 +39,12 @@ final class Region {
     /** Columns of the right factor per step with few rows: 16 KiB, within L1. */
     private static final int PIECE = 512;
 
+    /**
+     * Steps of k that are packed together: a panel of the right factor gets as many contiguous
+     * elements as these have, instead of one cache line in each panel, all in one cache set.
+     */
+    private static final int STEPS = 8;
+
     private static final int PLAIN = 4;
     private static final int NARROW = 2;
 
@@ -118,16 +124,38 @@ final class Region {
         int columns = tile.columns;
         int wide = (n + columns - 1) / columns * columns;
         int high = paddedRows(m);
-        int deep = (int) Math.min(k, DEPTH);
-        reserve(high, wide, deep);
-        Arrays.fill(sums, 0, high * wide, 0);
-        for (long p = 0; p < k; p += DEPTH) {
+        boolean byColumns = (x.rowStride() == 1 && m > 1) || x.columnStride() != 1;
+        // With a single block of k, a panel's sums are written before the next panel's begin.
+        boolean single = k <= DEPTH;
+        left = room(left, (byColumns ? high : tile.rows) * Tile.STRIDE);
+        right = room(right, wide * (int) Math.min(k, DEPTH));
+        sums = room(sums, (single ? tile.rows : high) * wide);
+        line = room(line, Math.max(STEPS * Math.max(wide, high), columns * DEPTH));
+        for (long p = 0; p == 0 || p < k; p += DEPTH) {
             int d = (int) Math.min(DEPTH, k - p);
             pack(y, p, leftEdge, y.rowStride(), y.columnStride(), d, n, columns, right, 0);
-            packLeft(x, top, m, p, d, deep);
-            multiply(m, wide, d, deep);
+            if (byColumns) {
+                packColumns(x, top, m, p, d);
+            }
+            for (int r = 0; r < m; ) {
+                int width = width(m - r);
+                int count = Math.min(width, m - r);
+                int at = single ? 0 : r * wide;
+                if (p == 0) {
+                    Arrays.fill(sums, at, at + width * wide, 0);
+                }
+                if (byColumns) {
+                    multiply(width, r * Tile.STRIDE, wide, d, at);
+                } else {
+                    packRows(x, top + r, count, p, d);
+                    multiply(width, 0, wide, d, at);
+                }
+                if (p + DEPTH >= k) {
+                    write(z, top + r, count, leftEdge, n, at, width, wide);
+                }
+                r += width;
+            }
         }
-        write(z, top, m, leftEdge, n, wide);
     }
 
     /**
@@ -223,13 +251,6 @@ final class Region {
         MemorySegment.copy(line, 0, s, JAVA_FLOAT_UNALIGNED, to, n);
     }
 
-    private void reserve(int high, int wide, int deep) {
-        left = room(left, high * deep);
-        right = room(right, wide * deep);
-        sums = room(sums, high * wide);
-        line = room(line, Math.max(Math.max(wide, high), tile.columns * DEPTH));
-    }
-
     private static float[] room(float[] old, int count) {
         return old.length >= count ? old : new float[count];
     }
@@ -247,55 +268,46 @@ final class Region {
         return r;
     }
 
-    private void multiply(int m, int wide, int d, int deep) {
+    /** Adds the product of one panel of the left factor with all panels of the right one. */
+    private void multiply(int width, int from, int wide, int d, int to) {
         int columns = tile.columns;
-        for (int r = 0; r < m; ) {
-            int width = width(m - r);
-            int from = r * deep;
-            int to = r * wide;
+        for (int j = 0; j < wide; j += columns) {
             if (width == tile.fewRows) {
-                for (int j = 0; j < wide; j += columns) {
-                    tile.multiplyFew(left, from, right, j * d, d, sums, to + j * width);
-                }
+                tile.multiplyFew(left, from, right, j * d, d, sums, to + j * width);
             } else {
-                for (int j = 0; j < wide; j += columns) {
-                    tile.multiply(left, from, right, j * d, d, sums, to + j * width);
-                }
+                tile.multiply(left, from, right, j * d, d, sums, to + j * width);
             }
-            r += width;
         }
     }
 
     /**
-     * Packs all panels of the left factor. If its columns are contiguous they are read in one run.
+     * Packs a panel of the left factor, whose rows are contiguous. Rows of the panel after the last
+     * hold stale data: their sums are discarded.
      */
-    private void packLeft(Matrix x, long top, int m, long p, int d, int deep) {
-        if (x.rowStride() == 1 && m > 1) {
-            MemorySegment s = x.buffer().asSegment();
-            Arrays.fill(line, m, paddedRows(m), 0);
-            long from = x.offset() + top + p * x.columnStride();
-            for (int q = 0; q < d; q++) {
-                load(s, x.dataType(), from + q * x.columnStride(), line, 0, m);
-                for (int r = 0; r < m; ) {
-                    int width = width(m - r);
-                    Tile.copyFew(line, r, left, r * deep + q * width, width);
-                    r += width;
-                }
-            }
-            return;
+    private void packRows(Matrix x, long row, int count, long p, int d) {
+        MemorySegment s = x.buffer().asSegment();
+        long from = x.offset() + row * x.rowStride() + p;
+        for (int r = 0; r < count; r++) {
+            load(s, x.dataType(), from + r * x.rowStride(), left, r * Tile.STRIDE, d);
         }
-        for (int r = 0; r < m; ) {
-            int width = width(m - r);
-            int count = Math.min(width, m - r);
-            int at = r * deep;
-            pack(x, top + r, p, x.columnStride(), x.rowStride(), d, count, width, left, at);
-            r += width;
+    }
+
+    /** Packs all panels of the left factor, whose columns are contiguous. */
+    private void packColumns(Matrix x, long top, int m, long p, int d) {
+        MemorySegment s = x.buffer().asSegment();
+        long from = x.offset() + top * x.rowStride() + p * x.columnStride();
+        for (int q = 0; q < d; q += STEPS) {
+            int steps = Math.min(STEPS, d - q);
+            for (int i = 0; i < steps; i++) {
+                load(s, x.dataType(), from + (q + i) * x.columnStride(), line, i * m, m);
+            }
+            Tile.turn(line, steps, m, left, q);
         }
     }
 
     /**
      * Packs d steps of k by count elements of the other dimension into panels: those of the right
-     * factor, or one of the left factor.
+     * factor, or one of a left factor of few rows.
      */
     private void pack(
             Matrix from,
@@ -313,13 +325,16 @@ final class Region {
         DataType type = from.dataType();
         int padded = (count + width - 1) / width * width;
         if ((along == 1 && count > 1) || alongDepth != 1) {
-            Arrays.fill(line, count, padded, 0);
-            for (int p = 0; p < d; p++) {
-                load(s, type, first + p * alongDepth, line, 0, count);
+            for (int p = 0; p < d; p += STEPS) {
+                int steps = Math.min(STEPS, d - p);
+                for (int i = 0; i < steps; i++) {
+                    load(s, type, first + (p + i) * alongDepth, line, i * padded, count);
+                    Arrays.fill(line, i * padded + count, (i + 1) * padded, 0);
+                }
                 if (width == tile.columns) {
-                    tile.spread(line, padded, to, at + p * width, d * width);
+                    tile.spread(line, steps, padded, to, at + p * width, d * width);
                 } else {
-                    System.arraycopy(line, 0, to, at + p * width, width);
+                    System.arraycopy(line, 0, to, at + p * width, steps * width);
                 }
             }
             return;
@@ -332,7 +347,7 @@ final class Region {
                     Arrays.fill(line, r * d, (r + 1) * d, 0);
                 }
             }
-            tile.interleave(line, d, width, d, to, at + j * d);
+            Tile.interleave(line, d, width, d, to, at + j * d);
         }
     }
 
@@ -349,25 +364,23 @@ final class Region {
         tile.widen(narrow, to, at, count);
     }
 
-    private void write(Matrix z, long top, int m, long leftEdge, int n, int wide) {
+    /** Writes the rows of a panel's sums. */
+    private void write(
+            Matrix z, long top, int count, long leftEdge, int n, int at, int width, int wide) {
         MemorySegment s = z.buffer().asSegment();
         int columns = tile.columns;
-        for (int r = 0; r < m; ) {
-            int width = width(m - r);
-            for (int i = 0; i < width && r + i < m; i++) {
-                long to = (z.offset() + (top + r + i) * z.rowStride() + leftEdge) * PLAIN;
-                int from = r * wide + i * columns;
-                if (beta == 0) {
-                    tile.collect(sums, from, columns * width, line, wide);
-                } else {
-                    MemorySegment.copy(s, JAVA_FLOAT_UNALIGNED, to, line, 0, n);
-                    for (int j = 0; j < wide; j += columns) {
-                        tile.scaleAdd(sums, from + j * width, beta, line, j, columns);
-                    }
+        for (int i = 0; i < count; i++) {
+            long to = (z.offset() + (top + i) * z.rowStride() + leftEdge) * PLAIN;
+            int from = at + i * columns;
+            if (beta == 0) {
+                tile.collect(sums, from, columns * width, line, wide);
+            } else {
+                MemorySegment.copy(s, JAVA_FLOAT_UNALIGNED, to, line, 0, n);
+                for (int j = 0; j < wide; j += columns) {
+                    tile.scaleAdd(sums, from + j * width, beta, line, j, columns);
                 }
-                MemorySegment.copy(line, 0, s, JAVA_FLOAT_UNALIGNED, to, n);
             }
-            r += width;
+            MemorySegment.copy(line, 0, s, JAVA_FLOAT_UNALIGNED, to, n);
         }
     }
 }

@@ -6,7 +6,8 @@ import java.lang.foreign.MemorySegment;
  * The innermost loops of a product, over packed panels. All memory is float arrays: unlike memory
  * segments of several kinds, they are equally fast wherever the matrices are stored.
  *
- * <p>A panel of width w stores, for each k, its w elements contiguously.
+ * <p>A panel of the right factor stores, for each k, its {@link #columns} elements contiguously;
+ * one of the left factor its rows, {@value #STRIDE} elements apart.
  */
 abstract class Tile {
     /**
@@ -22,13 +23,20 @@ abstract class Tile {
     /** Depth of k that is packed at a time. */
     static final int DEPTH = 256;
 
+    /**
+     * Elements from one row of a panel of the left factor to the next: a constant, so that it is
+     * part of an instruction's address, and no power of two, so that rows are in different cache
+     * sets.
+     */
+    static final int STRIDE = DEPTH + 16;
+
     /** Rows of the right factor that are added at a time if the left one has few rows. */
     static final int STREAM_ROWS = 8;
 
     /** The same for columns; divides {@link #columns}. */
     static final int STREAM_COLUMNS = 8;
 
-    /** Rows of the main tile: the width of the left factor's panels. */
+    /** Rows of the main tile, and of the left factor's panels. */
     final int rows;
 
     /** Rows of the tile for the remainder; divides {@link #rows}. */
@@ -136,10 +144,10 @@ abstract class Tile {
     }
 
     /**
-     * Copies the elements of one k to the panels of the right factor; count is a multiple of {@link
-     * #columns}.
+     * Copies the elements of some k, each with count of them, to the panels of the right factor;
+     * count is a multiple of {@link #columns}.
      */
-    abstract void spread(float[] from, int count, float[] to, int at, int panelStride);
+    abstract void spread(float[] from, int steps, int count, float[] to, int at, int panelStride);
 
     /**
      * Copies a row of tiles, panelStride elements apart, to contiguous elements; count is a
@@ -153,18 +161,30 @@ abstract class Tile {
     /** Widens bfloat16. */
     abstract void widen(short[] from, float[] to, int at, int count);
 
-    /** Copies a few elements, a multiple of 4: less than a call of arraycopy is worth. */
-    static void copyFew(float[] from, int at, float[] to, int toAt, int count) {
-        for (int i = 0; i < count; i += 4) {
-            to[toAt + i] = from[at + i];
-            to[toAt + i + 1] = from[at + i + 1];
-            to[toAt + i + 2] = from[at + i + 2];
-            to[toAt + i + 3] = from[at + i + 3];
+    /** Copies some columns of count elements each to rows that are {@link #STRIDE} apart. */
+    static void turn(float[] from, int columns, int count, float[] to, int at) {
+        int c = 0;
+        for (; c + 4 <= columns; c += 4) {
+            int x = c * count;
+            int y = x + count;
+            int z = y + count;
+            int w = z + count;
+            for (int r = 0, o = at + c; r < count; r++, o += STRIDE) {
+                to[o] = from[x + r];
+                to[o + 1] = from[y + r];
+                to[o + 2] = from[z + r];
+                to[o + 3] = from[w + r];
+            }
+        }
+        for (; c < columns; c++) {
+            for (int r = 0; r < count; r++) {
+                to[at + c + r * STRIDE] = from[c * count + r];
+            }
         }
     }
 
     /** Interleaves rows of length k, stride elements apart, into a panel of the given width. */
-    void interleave(float[] from, int stride, int width, int k, float[] to, int at) {
+    static void interleave(float[] from, int stride, int width, int k, float[] to, int at) {
         for (int r = 0; r < width; r += 4) {
             int x = r * stride;
             int y = x + stride;

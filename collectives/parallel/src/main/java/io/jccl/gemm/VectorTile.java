@@ -65,41 +65,41 @@ final class VectorTile extends Tile {
         for (int p = 0; p < k; p++) {
             FloatVector u = FloatVector.fromArray(F, b, bAt + p * COLUMNS);
             FloatVector v = FloatVector.fromArray(F, b, bAt + p * COLUMNS + LANES);
-            int at = aAt + p * ROWS;
+            int at = aAt + p;
             FloatVector s = FloatVector.broadcast(F, a[at]);
             x0 = s.fma(u, x0);
             y0 = s.fma(v, y0);
-            s = FloatVector.broadcast(F, a[at + 1]);
+            s = FloatVector.broadcast(F, a[at + STRIDE]);
             x1 = s.fma(u, x1);
             y1 = s.fma(v, y1);
-            s = FloatVector.broadcast(F, a[at + 2]);
+            s = FloatVector.broadcast(F, a[at + 2 * STRIDE]);
             x2 = s.fma(u, x2);
             y2 = s.fma(v, y2);
-            s = FloatVector.broadcast(F, a[at + 3]);
+            s = FloatVector.broadcast(F, a[at + 3 * STRIDE]);
             x3 = s.fma(u, x3);
             y3 = s.fma(v, y3);
-            s = FloatVector.broadcast(F, a[at + 4]);
+            s = FloatVector.broadcast(F, a[at + 4 * STRIDE]);
             x4 = s.fma(u, x4);
             y4 = s.fma(v, y4);
-            s = FloatVector.broadcast(F, a[at + 5]);
+            s = FloatVector.broadcast(F, a[at + 5 * STRIDE]);
             x5 = s.fma(u, x5);
             y5 = s.fma(v, y5);
-            s = FloatVector.broadcast(F, a[at + 6]);
+            s = FloatVector.broadcast(F, a[at + 6 * STRIDE]);
             x6 = s.fma(u, x6);
             y6 = s.fma(v, y6);
-            s = FloatVector.broadcast(F, a[at + 7]);
+            s = FloatVector.broadcast(F, a[at + 7 * STRIDE]);
             x7 = s.fma(u, x7);
             y7 = s.fma(v, y7);
-            s = FloatVector.broadcast(F, a[at + 8]);
+            s = FloatVector.broadcast(F, a[at + 8 * STRIDE]);
             x8 = s.fma(u, x8);
             y8 = s.fma(v, y8);
-            s = FloatVector.broadcast(F, a[at + 9]);
+            s = FloatVector.broadcast(F, a[at + 9 * STRIDE]);
             x9 = s.fma(u, x9);
             y9 = s.fma(v, y9);
-            s = FloatVector.broadcast(F, a[at + 10]);
+            s = FloatVector.broadcast(F, a[at + 10 * STRIDE]);
             x10 = s.fma(u, x10);
             y10 = s.fma(v, y10);
-            s = FloatVector.broadcast(F, a[at + 11]);
+            s = FloatVector.broadcast(F, a[at + 11 * STRIDE]);
             x11 = s.fma(u, x11);
             y11 = s.fma(v, y11);
         }
@@ -142,17 +142,17 @@ final class VectorTile extends Tile {
         for (int p = 0; p < k; p++) {
             FloatVector u = FloatVector.fromArray(F, b, bAt + p * COLUMNS);
             FloatVector v = FloatVector.fromArray(F, b, bAt + p * COLUMNS + LANES);
-            int at = aAt + p * FEW;
+            int at = aAt + p;
             FloatVector s = FloatVector.broadcast(F, a[at]);
             x0 = s.fma(u, x0);
             y0 = s.fma(v, y0);
-            s = FloatVector.broadcast(F, a[at + 1]);
+            s = FloatVector.broadcast(F, a[at + STRIDE]);
             x1 = s.fma(u, x1);
             y1 = s.fma(v, y1);
-            s = FloatVector.broadcast(F, a[at + 2]);
+            s = FloatVector.broadcast(F, a[at + 2 * STRIDE]);
             x2 = s.fma(u, x2);
             y2 = s.fma(v, y2);
-            s = FloatVector.broadcast(F, a[at + 3]);
+            s = FloatVector.broadcast(F, a[at + 3 * STRIDE]);
             x3 = s.fma(u, x3);
             y3 = s.fma(v, y3);
         }
@@ -268,10 +268,14 @@ final class VectorTile extends Tile {
     }
 
     @Override
-    void spread(float[] from, int count, float[] to, int at, int panelStride) {
+    void spread(float[] from, int steps, int count, float[] to, int at, int panelStride) {
         for (int j = 0, o = at; j < count; j += COLUMNS, o += panelStride) {
-            FloatVector.fromArray(F, from, j).intoArray(to, o);
-            FloatVector.fromArray(F, from, j + LANES).intoArray(to, o + LANES);
+            for (int i = 0; i < steps; i++) {
+                int x = i * count + j;
+                int y = o + i * COLUMNS;
+                FloatVector.fromArray(F, from, x).intoArray(to, y);
+                FloatVector.fromArray(F, from, x + LANES).intoArray(to, y + LANES);
+            }
         }
     }
 
