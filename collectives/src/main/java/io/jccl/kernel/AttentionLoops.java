@@ -154,11 +154,13 @@ public final class AttentionLoops {
         for (int i = 0; i < rows; i++) {
             int n = diagonal ? i + 1 : count;
             int at = i * BLOCK;
+            int whole = whole(n);
+            Arrays.fill(scores, at + n, at + whole, Float.NEGATIVE_INFINITY);
             float before = first ? Float.NEGATIVE_INFINITY : most[i];
-            float now = Math.max(before, kernel.max(scores, at, n));
+            float now = Math.max(before, kernel.max(scores, at, whole));
             // Where all scores are -infinity, so that differences are not NaN.
             float level = now == Float.NEGATIVE_INFINITY ? 0 : now;
-            kernel.exp(scores, at, n, level);
+            kernel.exp(scores, at, whole, level);
             double sum = RowKernel.total(scores, at, n);
             if (!first && now != before) {
                 float by = RowKernel.exp(before - level);
@@ -243,7 +245,8 @@ public final class AttentionLoops {
         products(queries, keysAcross, rows, count, diagonal, scores);
         products(outputGradients, valuesAcross, rows, count, diagonal, slopes);
         for (int i = 0; i < rows; i++) {
-            int n = diagonal ? i + 1 : count;
+            // What follows the diagonal is not read.
+            int n = whole(diagonal ? i + 1 : count);
             kernel.exp(scores, i * BLOCK, n, logs[i]);
             kernel.slopes(scores, i * BLOCK, slopes, i * BLOCK, n, dots[i]);
         }
@@ -252,13 +255,18 @@ public final class AttentionLoops {
         addRows(slopes, keys, rows, count, diagonal, queryGradients, row * wide);
     }
 
+    /** A number of keys rounded up to whole vectors, which {@link #products} computes. */
+    private int whole(int count) {
+        int unit = kernel.columns();
+        return (count + unit - 1) / unit * unit;
+    }
+
     /** A tile's products of rows with columns; of the diagonal one, those up to the diagonal. */
     private void products(
             float[] a, float[] across, int rows, int count, boolean diagonal, float[] tile) {
-        int unit = kernel.columns();
         for (int i = 0; i < rows; i += ROWS) {
             int n = Math.min(ROWS, rows - i);
-            int most = (Math.min(count, diagonal ? i + n : count) + unit - 1) / unit * unit;
+            int most = whole(Math.min(count, diagonal ? i + n : count));
             for (int r = i; r < i + n; r++) {
                 Arrays.fill(tile, r * BLOCK, r * BLOCK + most, 0);
             }
