@@ -104,24 +104,17 @@ public class RunCommandTest {
     }
 
     @Test
-    void endsTheOthersAfterAFailure(@TempDir Path folder) throws IOException {
+    void endsTheOthersAfterAFailure() {
         // Rank 1 fails; the others would sleep on, and have children that would as well.
-        String program =
+        String script =
                 """
-                public class Sleeper {
-                    public static void main(String[] args) throws Exception {
-                        if (System.getenv("RANK").equals("1")) {
-                            Thread.sleep(1000);
-                            System.exit(3);
-                        }
-                        Process child = new ProcessBuilder("sleep", "600").start();
-                        System.out.println("pid " + ProcessHandle.current().pid());
-                        System.out.println("pid " + child.pid());
-                        Thread.sleep(600_000);
-                    }
-                }
+                if [ $RANK = 1 ]; then sleep 1; exit 3; fi
+                sleep 600 &
+                echo "pid $$"
+                echo "pid $!"
+                wait
                 """;
-        int status = runCompiled(folder, "Sleeper", program, "-n", "2", "--grace", "4");
+        int status = runShell(script, "-n", "2", "--grace", "1");
         assertEquals(3, status, err::toString);
         assertTrue(err.toString().contains("rank 1 failed first, with status 3"), err::toString);
         List<Long> pids =
@@ -138,14 +131,12 @@ public class RunCommandTest {
 
     @ParameterizedTest
     @CsvSource({"-n, false, true"})
-    void linesSayWhoseTheyAre(String option, boolean zero, boolean one, @TempDir Path folder)
-            throws IOException {
+    void linesSayWhoseTheyAre(String option, boolean zero, boolean one) {
         List<String> options = new ArrayList<>(List.of("-n", "2"));
         if (!option.equals("-n")) {
             options.add(option);
         }
-        String body = "System.out.println(\"rank \" + env(\"RANK\"));";
-        int status = runProgram(folder, body, options.toArray(String[]::new));
+        int status = runShell("echo \"rank $RANK\"", options.toArray(String[]::new));
         assertEquals(0, status, err::toString);
         List<String> lines = out.toString().lines().sorted().toList();
         assertTrue(lines.contains((zero ? "[0] " : "") + "rank 0"), lines::toString);
@@ -155,9 +146,8 @@ public class RunCommandTest {
     @Tag("exhaustive")
     @ParameterizedTest
     @CsvSource({"--prefix, true, true", "--no-prefix, false, false"})
-    void linesSayWhoseTheyAreInMoreCases(
-            String option, boolean zero, boolean one, @TempDir Path folder) throws IOException {
-        linesSayWhoseTheyAre(option, zero, one, folder);
+    void linesSayWhoseTheyAreInMoreCases(String option, boolean zero, boolean one) {
+        linesSayWhoseTheyAre(option, zero, one);
     }
 
     /** As java itself takes it. */
@@ -230,6 +220,21 @@ public class RunCommandTest {
         assertFalse(err.toString().contains("has no secret"), err::toString);
     }
 
+    /**
+     * Runs a script of sh where the launcher would start jccl: for what concerns the launcher alone,
+     * in a hundredth of a JVM's time.
+     */
+    private int runShell(String script, String... options) {
+        List<String> arguments = new ArrayList<>(List.of(options));
+        arguments.addAll(List.of("--", "-c", script));
+        return Main.execute(
+                "run",
+                new RunCommand(jccl -> List.of("/bin/sh"), List.of("-c")),
+                arguments.toArray(String[]::new),
+                new PrintWriter(out),
+                new PrintWriter(err));
+    }
+
     /** Runs the body of a program's main. */
     private int runProgram(Path folder, String body, String... options) throws IOException {
         String program =
@@ -293,29 +298,29 @@ public class RunCommandTest {
     @Test
     void variablesTimesAndLogs(@TempDir Path folder) throws IOException {
         Path logs = folder.resolve("the logs");
-        String body =
+        String script =
                 """
-                System.out.println(env("SAY") + env("PATH").isEmpty() + " of " + env("RANK"));
-                System.err.println("error of " + env("RANK"));
+                [ -n "$PATH" ] && echo "$SAY with a path of $RANK"
+                echo "error of $RANK" >&2
                 """;
         String[] options = {
             "-n", "2", "-x", "SAY=a=b", "-x", "PATH", "--timestamps", "--log-dir", logs.toString()
         };
         for (int times = 1; times <= 2; times++) {
-            assertEquals(0, runProgram(folder, body, options), err::toString);
+            assertEquals(0, runShell(script, options), err::toString);
             String time = "[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{3} ";
             List<String> lines = out.toString().lines().toList();
             assertTrue(
-                    lines.stream().anyMatch(l -> l.matches(time + "a=bfalse of 0")),
+                    lines.stream().anyMatch(l -> l.matches(time + "a=b with a path of 0")),
                     lines::toString);
             assertTrue(
-                    lines.stream().anyMatch(l -> l.matches(time + "\\[1\\] a=bfalse of 1")),
+                    lines.stream().anyMatch(l -> l.matches(time + "\\[1\\] a=b with a path of 1")),
                     lines::toString);
             for (int rank = 0; rank < 2; rank++) {
                 // What an earlier run has written stays.
                 List<String> said = Files.readAllLines(logs.resolve("rank-" + rank + ".out"));
                 assertEquals(times, said.size(), said::toString);
-                assertTrue(said.getLast().matches(time + "a=bfalse of " + rank), said::toString);
+                assertTrue(said.getLast().matches(time + "a=b with a path of " + rank), said::toString);
                 List<String> errors = Files.readAllLines(logs.resolve("rank-" + rank + ".err"));
                 assertTrue(errors.getLast().matches(time + "error of " + rank), errors::toString);
             }
@@ -323,17 +328,15 @@ public class RunCommandTest {
     }
 
     @Test
-    void ranksAreStartedAgainAfterAFailure(@TempDir Path folder) throws IOException {
-        String body =
+    void ranksAreStartedAgainAfterAFailure() {
+        String script =
                 """
-                int restart = Integer.parseInt(env("TORCHELASTIC_RESTART_COUNT"));
-                System.out.println(
-                        "start " + restart + " of " + env("TORCHELASTIC_MAX_RESTARTS") + " in "
-                                + env("JCCL_JOB_ID"));
-                System.exit(restart < 2 && env("RANK").equals("1") ? 7 : 0);
+                restart=$TORCHELASTIC_RESTART_COUNT
+                echo "start $restart of $TORCHELASTIC_MAX_RESTARTS in $JCCL_JOB_ID"
+                if [ $restart -lt 2 ] && [ $RANK = 1 ]; then exit 7; fi
                 """;
         String[] options = {"-n", "2", "--no-prefix", "--max-restarts", "3"};
-        assertEquals(0, runProgram(folder, body, options), err::toString);
+        assertEquals(0, runShell(script, options), err::toString);
         Map<String, Long> starts =
                 out.toString()
                         .lines()
@@ -355,9 +358,9 @@ public class RunCommandTest {
     }
 
     @Test
-    void aRunThatKeepsFailingEndsWithItsStatus(@TempDir Path folder) throws IOException {
+    void aRunThatKeepsFailingEndsWithItsStatus() {
         String[] options = {"-n", "1", "--max-restarts", "1"};
-        assertEquals(9, runProgram(folder, "System.exit(9);", options));
+        assertEquals(9, runShell("exit 9", options));
         String text = err.toString();
         assertEquals(2, text.lines().filter(l -> l.contains("failed first, with")).count(), text);
         // A mistake on the command line is not repaired by another start.
@@ -367,16 +370,13 @@ public class RunCommandTest {
     }
 
     @Test
-    void othersGoOnIfEnoughAreLeft(@TempDir Path folder) throws IOException {
-        String body =
-                """
-                System.exit(env("RANK").compareTo("2") < 0 ? 5 : 0);
-                """;
-        assertEquals(0, runProgram(folder, body, "-n", "4", "--min-ranks", "2"), err::toString);
+    void othersGoOnIfEnoughAreLeft() {
+        String script = "if [ $RANK -lt 2 ]; then exit 5; fi";
+        assertEquals(0, runShell(script, "-n", "4", "--min-ranks", "2"), err::toString);
         String text = err.toString();
         assertTrue(text.contains("failed first, with status 5; 3 ranks go on"), text);
         assertTrue(text.contains("failed too, with status 5; 2 ranks go on"), text);
-        assertEquals(5, runProgram(folder, body, "-n", "4", "--min-ranks", "3"), err::toString);
+        assertEquals(5, runShell(script, "-n", "4", "--min-ranks", "3"), err::toString);
     }
 
     /** Two machines, which are two launchers here, and ranks that count themselves in the store. */
