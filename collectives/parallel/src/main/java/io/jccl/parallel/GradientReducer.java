@@ -239,20 +239,17 @@ public final class GradientReducer implements AutoCloseable {
     }
 
     /**
-     * Marks a parameter's gradient as complete for this pass. Parameters may become ready in any
-     * order. On a GPU, the gradient was computed on the default stream.
+     * As {@link #ready(int, Stream)}, with the gradient computed on the device's default stream.
      *
      * @param parameter index in the list
-     * @throws IllegalStateException if no pass was begun, or the parameter is already ready; the
-     *     call then has no effect
-     * @throws JcclException if another rank has failed
      */
     public void ready(int parameter) {
         ready(parameter, own.device().defaultStream());
     }
 
     /**
-     * Marks a parameter's gradient as complete once the work enqueued so far on a stream has run.
+     * Marks a parameter's gradient as complete for this pass once the work enqueued so far on a
+     * stream has run. Parameters may become ready in any order.
      *
      * @param parameter index in the list
      * @param madeOn the stream on which the gradient is computed, of the communicator's device

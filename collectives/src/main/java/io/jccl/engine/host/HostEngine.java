@@ -19,7 +19,7 @@ public final class HostEngine {
     public static List<Communicator> local(int size, CommunicatorOptions options) {
         Objects.requireNonNull(options, "options");
         LocalProcessGroup.checkSize("size", size);
-        SharedMemoryTransport fabric = new SharedMemoryTransport.Threads(size);
+        SharedMemoryTransport fabric = new ThreadTransport(size);
         List<Communicator> ranks = new ArrayList<>(size);
         for (int r = 0; r < size; r++) {
             ranks.add(new HostCommunicator(fabric, r, options));
@@ -47,7 +47,7 @@ public final class HostEngine {
                         options,
                         false,
                         (job, control, arena) ->
-                                new SharedMemoryTransport.Processes(
+                                new ProcessTransport(
                                         job,
                                         control,
                                         arena,

@@ -56,7 +56,7 @@ class TimeoutTest {
 
     /** When the other rank was asked how far it is, and when the timeout was over. */
     private static long[] timesOfARankAlone() throws InterruptedException {
-        SharedMemoryTransport fabric = new SharedMemoryTransport.Threads(2);
+        SharedMemoryTransport fabric = new ThreadTransport(2);
         CommunicatorOptions options = CommunicatorOptions.DEFAULT.withTimeout(TIMEOUT);
         // There is no rank 1 that could answer.
         try (HostCommunicator alone = new HostCommunicator(fabric, 0, options)) {
