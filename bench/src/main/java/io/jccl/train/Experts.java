@@ -41,6 +41,9 @@ final class Experts implements FeedForward {
         final Buffer logitsGradient;
         final RouterOptions router;
 
+        /** Whether experts are sampled in training. */
+        final boolean samples;
+
         /** Maximum number of rows that the experts of a rank receive. */
         final long rows;
 
@@ -97,6 +100,7 @@ final class Experts implements FeedForward {
             routedShare = routed.slice(shared ? tensor.rank() * share : 0, share);
             router = options(shape, rows, 0);
             MixtureSettings m = shape.mixture();
+            samples = m.sample();
             boolean changes = m.jitter() > 0 || m.routerDropout() > 0;
             noisy = owned.floats(device, changes ? (long) rows * work.hidden : 0);
             placeRows = owned.floats(device, m.expertDropout() > 0 ? 2L * rows : 0);
@@ -114,7 +118,7 @@ final class Experts implements FeedForward {
         }
 
         private static RouterOptions options(GptShape shape, int rows, long seed) {
-            return shape.routing().options(shape.experts(), rows, shape.capacityFactor(), seed);
+            return shape.routing().options(shape, rows, seed);
         }
 
         /** Begins the forward pass of a micro-batch in a slot. */
@@ -303,7 +307,12 @@ final class Experts implements FeedForward {
         Slot s = slots[slot];
         Buffer tokens = all(s.tokens, room.tokens);
         s.router.forward(tokens, slot);
-        s.dispatch.route(s.logits, work.rows, room.place(slot));
+        if (room.training() || !room.samples) {
+            s.dispatch.route(s.logits, work.rows, room.place(slot));
+        } else {
+            // Without a place nothing is sampled.
+            s.dispatch.route(s.logits, work.rows);
+        }
         if (s.dropout != null && room.training()) {
             s.dropout.route(s.logits, work.rows, room.place(slot));
         }

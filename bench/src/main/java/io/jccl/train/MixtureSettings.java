@@ -4,7 +4,8 @@ import java.util.StringJoiner;
 
 /**
  * What a mixture of experts may have beyond its {@link Routing}: noise and dropout in training, the
- * initial values of Switch, residual experts. The names in errors are those of the command line.
+ * initial values of Switch, residual experts, a least capacity. The names in errors are those of
+ * the command line.
  *
  * @param jitter largest relative change of a router's input, 0 to less than 1 (arXiv 2101.03961,
  *     appendix C)
@@ -18,6 +19,10 @@ import java.util.StringJoiner;
  *     the model's own
  * @param residual whether a token also passes the two matrices, and both outputs have weights that
  *     are learned (Residual-MoE with coefficients, as in DeepSpeed: arXiv 2201.05596, section 4.1)
+ * @param sample whether the last expert of a token is sampled in training, in proportion to the
+ *     gates ({@code RSample} of DeepSpeed: see {@link
+ *     io.jccl.parallel.RouterOptions.TokenChoice#sample})
+ * @param minCapacity least capacity of an expert, 1 or more
  */
 public record MixtureSettings(
         double jitter,
@@ -25,11 +30,62 @@ public record MixtureSettings(
         double noise,
         double expertDropout,
         double initScale,
-        boolean residual) {
+        boolean residual,
+        boolean sample,
+        int minCapacity) {
     /** None of it. */
     public static final MixtureSettings NONE = new MixtureSettings(0, 0, 0, 0, 0, false);
 
     private static final double LARGEST_SCALE = 100;
+
+    /**
+     * Without sampling, and with a capacity of 1 or more.
+     *
+     * @param jitter largest relative change of a router's input
+     * @param routerDropout probability that a router's input is dropped
+     * @param noise standard deviation of what is added to logits
+     * @param expertDropout probability that an activation in an expert is dropped
+     * @param initScale scale of the initial values of matrices; 0 for the model's own
+     * @param residual whether a token also passes the two matrices
+     */
+    public MixtureSettings(
+            double jitter,
+            double routerDropout,
+            double noise,
+            double expertDropout,
+            double initScale,
+            boolean residual) {
+        this(jitter, routerDropout, noise, expertDropout, initScale, residual, false, 1);
+    }
+
+    /**
+     * These settings with or without sampling.
+     *
+     * @param value whether the last expert of a token is sampled in training
+     * @return new settings
+     */
+    public MixtureSettings withSample(boolean value) {
+        return new MixtureSettings(
+                jitter,
+                routerDropout,
+                noise,
+                expertDropout,
+                initScale,
+                residual,
+                value,
+                minCapacity);
+    }
+
+    /**
+     * These settings with another least capacity.
+     *
+     * @param slots of an expert, 1 or more
+     * @return new settings
+     */
+    public MixtureSettings withMinCapacity(int slots) {
+        return new MixtureSettings(
+                jitter, routerDropout, noise, expertDropout, initScale, residual, sample, slots);
+    }
 
     /** Checks the numbers. */
     public MixtureSettings {
@@ -46,6 +102,9 @@ public record MixtureSettings(
                         + ", expected more than 0 and at most "
                         + LARGEST_SCALE
                         + ", such as 0.1");
+        require(
+                minCapacity >= 1,
+                "--min-capacity is " + minCapacity + ", expected 1 or more, such as 4");
     }
 
     private static void share(String name, double value) {
@@ -64,6 +123,15 @@ public record MixtureSettings(
      * @return whether a model without experts can do without
      */
     public boolean ofExperts() {
+        return ofHost() || sample || minCapacity > 1;
+    }
+
+    /**
+     * Whether anything of it is computed on the CPU alone.
+     *
+     * @return whether it cannot do with a model on a GPU
+     */
+    public boolean ofHost() {
         return residual || jitter > 0 || routerDropout > 0 || noise > 0 || expertDropout > 0;
     }
 
@@ -81,6 +149,12 @@ public record MixtureSettings(
         add(s, "init-scale", initScale);
         if (residual) {
             s.add("residual");
+        }
+        if (sample) {
+            s.add("sample");
+        }
+        if (minCapacity > 1) {
+            s.add("min-capacity=" + minCapacity);
         }
         return s.toString();
     }

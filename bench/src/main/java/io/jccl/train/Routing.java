@@ -89,15 +89,35 @@ public enum Routing {
     }
 
     /**
+     * Whether the last expert of a token may be sampled instead.
+     *
+     * @return whether tokens choose, and none by chance already
+     */
+    public boolean samples() {
+        return choice instanceof TokenChoice t && t.chance().isEmpty();
+    }
+
+    /**
      * The settings of a router.
      *
+     * @param tokens the most in a step
      * @param seed of what is drawn, another one for each block
      */
-    RouterOptions options(int experts, int tokens, double capacityFactor, long seed) {
+    RouterOptions options(GptShape shape, int tokens, long seed) {
+        MixtureSettings m = shape.mixture();
         Choice drawn =
                 choice instanceof TokenChoice t && t.chance().isPresent()
                         ? new TokenChoice(t.count(), t.normalised(), OptionalLong.of(seed))
                         : choice;
-        return new RouterOptions(experts, tokens, drawn, capacityFactor, overflow, priority);
+        RouterOptions options =
+                new RouterOptions(
+                        shape.experts(),
+                        tokens,
+                        drawn,
+                        shape.capacityFactor(),
+                        overflow,
+                        priority,
+                        m.minCapacity());
+        return m.sample() ? options.withSampling(seed) : options;
     }
 }

@@ -146,6 +146,13 @@ final class TechniqueCheck {
                 "--residual-expert and --shared-expert are both given; they are one expert beside the"
                         + " others, with and without learned weights, so leave out one");
         require(
+                !m.sample() || shape.routing().samples(),
+                "--router-sample draws a token's last expert, but with --router "
+                        + shape.routing().label()
+                        + (shape.routing().adapts()
+                                ? " the second is used by chance; leave out one"
+                                : " experts choose tokens; leave it out"));
+        require(
                 shape.experts() == 0 || shape.capacityFactor() > 0 || shape.routing().adapts(),
                 "--capacity-factor is "
                         + shape.capacityFactor()

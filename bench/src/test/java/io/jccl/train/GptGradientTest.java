@@ -75,6 +75,17 @@ class GptGradientTest {
         gradientsAreDifferences(shape, recompute, corpus, seed);
     }
 
+    /** What is drawn depends on the gates alone, and these hardly change. */
+    @Test
+    void gradientsWithSampledExperts() {
+        Corpus corpus = Corpus.grammar(3);
+        int vocabulary = corpus.vocabulary().size();
+        GptShape shape =
+                new GptShape(2, 16, 2, 8, vocabulary, 2, Routing.SWITCH, 0, false)
+                        .with(MixtureSettings.NONE.withSample(true));
+        gradientsAreDifferences(shape, false, corpus, 3);
+    }
+
     @Tag("exhaustive")
     @Test
     void gradientsWithDropoutOfRouters() {

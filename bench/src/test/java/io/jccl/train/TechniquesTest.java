@@ -235,7 +235,8 @@ class TechniquesTest {
     @ParameterizedTest
     @CsvSource({"dp=2 ep=2 pp=2 accumulate=2, VMOE, true"})
     void noiseIsTheSameInAllLayouts(String techniques, Routing routing, boolean adapts) {
-        losesAsOnASingleRank(techniques, noisy(routing, adapts ? -1 : 1.5, NOISE));
+        MixtureSettings all = NOISE.withSample(routing.samples()).withMinCapacity(3);
+        losesAsOnASingleRank(techniques, noisy(routing, adapts ? -1 : 1.5, all));
     }
 
     @Tag("exhaustive")
@@ -269,6 +270,8 @@ class TechniquesTest {
                         new MixtureSettings(0, 0, 0, 0.2, 0, false),
                         new MixtureSettings(0, 0, 0, 0, 0.5, false),
                         new MixtureSettings(0, 0, 0, 0, 0, true),
+                        MixtureSettings.NONE.withSample(true),
+                        MixtureSettings.NONE.withMinCapacity(1000),
                         NOISE);
         Set<List<Double>> losses = new HashSet<>();
         for (MixtureSettings m : all) {
@@ -290,6 +293,11 @@ class TechniquesTest {
         assertEquals(
                 heldOut(noisy(Routing.GSHARD, 1, MixtureSettings.NONE)),
                 heldOut(noisy(Routing.GSHARD, 1, noise)));
+        for (Routing sampled : List.of(Routing.SWITCH, Routing.TOP2)) {
+            assertEquals(
+                    heldOut(noisy(sampled, 1, MixtureSettings.NONE)),
+                    heldOut(noisy(sampled, 1, noise.withSample(true))));
+        }
     }
 
     /** The loss of the held-out text before the first step, twice. */

@@ -38,7 +38,7 @@ abstract class CheckedCompute implements Compute {
     abstract void doControl(Buffer norm, double lossScale, double maxNorm, Stream stream);
 
     abstract void doUpdate(
-            Update update,
+            UpdateFormula update,
             Buffer parameters,
             @Nullable Buffer first,
             @Nullable Buffer second,
@@ -174,7 +174,7 @@ abstract class CheckedCompute implements Compute {
 
     @Override
     public final void update(
-            Update update,
+            UpdateFormula update,
             Buffer parameters,
             @Nullable Buffer first,
             @Nullable Buffer second,
@@ -216,7 +216,11 @@ abstract class CheckedCompute implements Compute {
     }
 
     private void moment(
-            @Nullable Buffer b, String name, boolean needed, Buffer parameters, Update update) {
+            @Nullable Buffer b,
+            String name,
+            boolean needed,
+            Buffer parameters,
+            UpdateFormula update) {
         if ((b != null) != needed) {
             throw new IllegalArgumentException(
                     name

@@ -144,7 +144,7 @@ public interface Compute extends AutoCloseable {
     /**
      * One step of an optimizer.
      *
-     * @param update the formula
+     * @param update the formula, read before this returns
      * @param parameters float32
      * @param first first moment, as many float32; null if the rule keeps none
      * @param second second moment, likewise
@@ -155,7 +155,7 @@ public interface Compute extends AutoCloseable {
      * @param stream where
      */
     void update(
-            Update update,
+            UpdateFormula update,
             Buffer parameters,
             @Nullable Buffer first,
             @Nullable Buffer second,

@@ -246,7 +246,7 @@ final class CudaCompute extends CheckedCompute {
 
     @Override
     void doUpdate(
-            Update update,
+            UpdateFormula update,
             Buffer parameters,
             @Nullable Buffer first,
             @Nullable Buffer second,

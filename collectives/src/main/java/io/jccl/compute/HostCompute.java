@@ -234,7 +234,7 @@ final class HostCompute extends CheckedCompute {
 
     @Override
     void doUpdate(
-            Update update,
+            UpdateFormula update,
             Buffer parameters,
             @Nullable Buffer first,
             @Nullable Buffer second,

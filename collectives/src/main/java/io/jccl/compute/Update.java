@@ -18,7 +18,7 @@ import java.util.Objects;
  * </pre>
  *
  * <p>{@code Optimizer.update} of module {@code io.jccl.offload} makes it from hyper-parameters and
- * the number of a step.
+ * the number of a step; a {@link ReusableUpdate} takes the values of every step.
  *
  * <p><b>Threads:</b> immutable.
  *
@@ -41,7 +41,8 @@ public record Update(
         float add2,
         float rate,
         float root,
-        float epsilon) {
+        float epsilon)
+        implements UpdateFormula {
     /** Formulas. */
     public enum Rule {
         /** Adam with weight decay in the gradient. */

@@ -4,8 +4,17 @@ import io.jccl.train.MixtureSettings;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Option;
 
-/** Options of {@code train} for noise, dropout and initial values of experts. */
+/** Options of {@code train} for capacity, noise, dropout and initial values of experts. */
 final class MixtureOptions {
+    @Option(
+            names = "--min-capacity",
+            defaultValue = "1",
+            paramLabel = "<n>",
+            description =
+                    "Least slots of an expert, whatever the factor gives; 4 in DeepSpeed (default:"
+                            + " ${DEFAULT-VALUE}).")
+    private int minCapacity;
+
     @Option(
             names = "--residual-expert",
             description =
@@ -41,6 +50,13 @@ final class MixtureOptions {
     private double noise;
 
     @Option(
+            names = "--router-sample",
+            description =
+                    "In training, draw a token's last expert, in proportion to the gates, as"
+                            + " Gumbel noise on logits does; RSample in DeepSpeed.")
+    boolean sample;
+
+    @Option(
             names = "--expert-dropout",
             defaultValue = "0",
             paramLabel = "<p>",
@@ -69,6 +85,8 @@ final class MixtureOptions {
                 noise,
                 expertDropout,
                 initScale == null ? 0 : initScale,
-                residual);
+                residual,
+                sample,
+                minCapacity);
     }
 }

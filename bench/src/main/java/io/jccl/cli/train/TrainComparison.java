@@ -140,14 +140,16 @@ final class TrainComparison {
     }
 
     /**
-     * Runs each router that has enough experts, and a capacity that adapts if that is asked for,
-     * with the techniques of the flags.
+     * Runs each router that has enough experts, and a capacity that adapts or a choice that is
+     * sampled if that is asked for, with the techniques of the flags.
      */
     List<TrainReport.Run> routers() throws IOException {
         int experts = model.experts > 0 ? model.experts : COMPARED_EXPERTS;
         List<Routing> routers = new ArrayList<>(List.of(Routing.values()));
         boolean adapts = model.capacityFactor <= 0;
-        routers.removeIf(r -> r.choices() > experts || (adapts && !r.adapts()));
+        boolean samples = model.mixture.sample;
+        routers.removeIf(
+                r -> r.choices() > experts || (adapts && !r.adapts()) || (samples && !r.samples()));
         List<TrainReport.Run> runs = new ArrayList<>();
         for (Routing r : routers) {
             RunSettings s = settings.of(model.techniques(0), experts, r);

@@ -332,8 +332,8 @@ final class TrainOptions {
             return;
         }
         require(
-                !shape.mixture().ofExperts(),
-                shape.mixture().text()
+                !shape.mixture().ofHost(),
+                shape.mixture().withSample(false).withMinCapacity(1).text()
                         + " of experts is computed on the CPU alone; use --device host, or leave it"
                         + " out");
         int size = shape.hidden() / shape.heads();

@@ -386,6 +386,8 @@ final class TrainReport {
         n.put("router_jitter", g.mixture().jitter());
         n.put("router_dropout", g.mixture().routerDropout());
         n.put("router_noise", g.mixture().noise());
+        n.put("router_sample", g.mixture().sample());
+        n.put("min_capacity", g.mixture().minCapacity());
         n.put("expert_dropout", g.mixture().expertDropout());
         n.put("init_scale", g.mixture().initScale());
         n.put("batch", s.batch());

@@ -135,6 +135,10 @@ class TrainCommandTest {
                 "--experts 4 --router-dropout -1 | --router-dropout is -1.0, expected 0 to less",
                 "--experts 4 --expert-dropout 1.5 | --expert-dropout is 1.5, expected 0 to less",
                 "--experts 4 --router-noise NaN | --router-noise is NaN, expected 0 or more",
+                "--experts 4 --min-capacity 0 | --min-capacity is 0, expected 1 or more",
+                "--min-capacity 4 | min-capacity=4 is for experts, but the model has none",
+                "--experts 4 --router gshard --router-sample | but with --router gshard the second",
+                "--experts 4 --router expert-choice --router-sample | expert-choice experts choose",
                 "--init-scale 0 | --init-scale is 0.0, expected more than 0, such as 0.1",
                 "--init-scale 101 | --init-scale is 101.0, expected more than 0 and at most",
                 "--experts 4 --capacity-factor NaN | --capacity-factor is NaN, expected a number",
@@ -261,7 +265,7 @@ class TrainCommandTest {
                 run(
                         "--steps 2 --experts 4 --router gshard --capacity-factor -2 --router-jitter"
                                 + " 0.01 --router-dropout 0.02 --router-noise 0.25 --expert-dropout"
-                                + " 0.3 --init-scale 0.1 --residual-expert --json "
+                                + " 0.3 --init-scale 0.1 --residual-expert --min-capacity 3 --json "
                                 + json);
         assertEquals(0, r.status, r::toString);
         JsonNode run = json(json).get("runs").get(0);
@@ -271,6 +275,8 @@ class TrainCommandTest {
         assertEquals(0.25, run.get("router_noise").asDouble());
         assertEquals(0.3, run.get("expert_dropout").asDouble());
         assertEquals(0.1, run.get("init_scale").asDouble());
+        assertEquals(3, run.get("min_capacity").asInt());
+        assertFalse(run.get("router_sample").asBoolean());
         assertTrue(run.get("residual_expert").asBoolean());
         double used = run.get("expert_loads").get(0).get("used_capacity_factor").asDouble();
         assertTrue(used > 0 && used <= 2, "used " + used);
@@ -305,6 +311,14 @@ class TrainCommandTest {
         assertEquals(0, r.status, r::toString);
         assertTrue(r.out.lines().noneMatch(l -> l.startsWith("expert-choice")), r.out);
         assertTrue(r.out.lines().anyMatch(l -> l.matches("top2 .* 0\\.0 % .*")), r.out);
+        r = run("--compare routers --experts 4 --steps 2 --router-sample --json " + json);
+        assertEquals(0, r.status, r::toString);
+        List<String> sampled = new ArrayList<>();
+        for (JsonNode run : json(json).get("runs")) {
+            assertTrue(run.get("router_sample").asBoolean());
+            sampled.add(run.get("router").asText());
+        }
+        assertEquals(List.of("switch", "top2", "vmoe", "next-best", "no-drop"), sampled);
         r = run("--compare routers --experts 1 --steps 2");
         assertEquals(0, r.status, r::toString);
         assertTrue(r.out.lines().noneMatch(l -> l.startsWith("top2")), r.out);

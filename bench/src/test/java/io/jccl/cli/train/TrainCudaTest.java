@@ -205,7 +205,7 @@ class TrainCudaTest {
     @ParameterizedTest
     @ValueSource(
             strings = {
-                "--experts 4 --dp 2 --ep 2 --router top2 --zero 1",
+                "--experts 4 --dp 2 --ep 2 --router top2 --zero 1 --router-sample --min-capacity 4",
                 "--experts 2 --tp 2 --router no-drop --shared-expert"
             })
     void expertsLoseAsOnTheCpu(String techniques) throws Exception {

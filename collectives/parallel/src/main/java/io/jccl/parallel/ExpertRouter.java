@@ -26,9 +26,9 @@ import org.jspecify.annotations.Nullable;
  * experts:
  *
  * <ul>
- *   <li>load balancing, {@code E sum_e f_e P_e}, with f_e the fraction of tokens whose largest gate
- *       is e and P_e the mean of gate e (Switch, <a href="https://arxiv.org/abs/2101.03961">arXiv
- *       2101.03961</a>, equation 4); 1 if balanced
+ *   <li>load balancing, {@code E sum_e f_e P_e}, with f_e the fraction of tokens whose first choice
+ *       is e, in general that of the largest gate, and P_e the mean of gate e (Switch, <a
+ *       href="https://arxiv.org/abs/2101.03961">arXiv 2101.03961</a>, equation 4); 1 if balanced
  *   <li>router z-loss, the mean over tokens of {@code log(sum_e exp x_e)^2} (Zoph et al., "ST-MoE",
  *       <a href="https://arxiv.org/abs/2202.08906">arXiv 2202.08906</a>, equation 5)
  * </ul>
@@ -74,7 +74,7 @@ public final class ExpertRouter {
         order = new DescendingOrder(most);
         chooser =
                 options.choice() instanceof TokenChoice choice
-                        ? new TokenChooser(options, choice, gates, assignments, order)
+                        ? new TokenChooser(options, choice, gates, firstChoices, assignments, order)
                         : null;
         gateGradient = new float[experts];
     }
@@ -115,7 +115,8 @@ public final class ExpertRouter {
 
     /**
      * Like {@link #route(Buffer, int)}, for tokens that have consecutive places among all tokens of
-     * all ranks and steps. What {@link TokenChoice#chance} draws is a function of a token's place.
+     * all ranks and steps. What {@link TokenChoice#chance} and {@link TokenChoice#sample} draw is a
+     * function of a token's place.
      *
      * @param logits tokens x experts of float32, as above
      * @param tokens number of tokens, 0 to {@link RouterOptions#maxTokens}
@@ -315,7 +316,8 @@ public final class ExpertRouter {
     }
 
     /**
-     * Number of tokens whose largest gate is that of an expert, whether accepted or not.
+     * Number of tokens whose largest gate is that of an expert, or that drew it if a token's only
+     * expert is {@link TokenChoice#sample sampled}; whether accepted or not.
      *
      * @param expert index of the expert
      * @return number of tokens

@@ -71,7 +71,8 @@ public final class ExpertStatistics {
     }
 
     /**
-     * Number of tokens whose largest gate is that of an expert.
+     * Number of tokens whose largest gate is that of an expert, or that drew it: see {@link
+     * ExpertRouter#firstChoices}.
      *
      * @param expert index among all experts
      * @return number of tokens

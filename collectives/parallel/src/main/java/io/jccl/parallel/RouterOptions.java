@@ -20,6 +20,8 @@ import java.util.OptionalLong;
  * @param batchPriority whether tokens get their slots in descending order of their largest gate
  *     instead of in the order of tokens (batch prioritized routing: Riquelme et al., "V-MoE", <a
  *     href="https://arxiv.org/abs/2106.05974">arXiv 2106.05974</a>, section 4.1)
+ * @param minCapacity least capacity of an expert, 1 or more, whatever the factor gives; never more
+ *     than all tokens ({@code min_capacity} of DeepSpeed, deepspeed/moe/sharded_moe.py)
  */
 public record RouterOptions(
         int experts,
@@ -27,7 +29,8 @@ public record RouterOptions(
         Choice choice,
         double capacityFactor,
         Overflow overflow,
-        boolean batchPriority) {
+        boolean batchPriority,
+        int minCapacity) {
     /** Whether tokens choose experts or experts choose tokens. */
     public sealed interface Choice permits TokenChoice, ExpertChoice {}
 
@@ -46,9 +49,28 @@ public record RouterOptions(
      *     function of the seed and of the token's place, which is passed to {@link
      *     ExpertDispatch#route(io.jccl.device.Buffer, int, long)}, or without a place of the
      *     token's two gates; so it is the same when it is drawn again, or on another rank
+     * @param sample the seed if the last of one or two experts is sampled among those that are
+     *     left, with probabilities in proportion to their gates; otherwise empty. This is what
+     *     Gumbel noise on the logits gives if it decides the choice alone, since weights are made
+     *     of the gates without noise: for one expert {@code RSample} of DeepSpeed, for two the
+     *     second expert of its {@code top2gating} (deepspeed/moe/sharded_moe.py). It is drawn by
+     *     the seed and the token's place, and for tokens with a place alone: without one, as in
+     *     evaluation, the largest gate decides
      */
-    public record TokenChoice(int count, boolean normalised, OptionalLong chance)
+    public record TokenChoice(
+            int count, boolean normalised, OptionalLong chance, OptionalLong sample)
             implements Choice {
+        /**
+         * Chooses by the largest gates.
+         *
+         * @param count experts per token
+         * @param normalised whether the gates of the chosen experts are divided by their sum
+         * @param chance the seed if the second of two experts is used by chance
+         */
+        public TokenChoice(int count, boolean normalised, OptionalLong chance) {
+            this(count, normalised, chance, OptionalLong.empty());
+        }
+
         /**
          * Always uses all chosen experts.
          *
@@ -62,6 +84,7 @@ public record RouterOptions(
         /** Checks the number. */
         public TokenChoice {
             Objects.requireNonNull(chance, "chance");
+            Objects.requireNonNull(sample, "sample");
             if (count < 1) {
                 throw new IllegalArgumentException(
                         "a token chooses " + count + " experts, expected 1 or more");
@@ -78,6 +101,16 @@ public record RouterOptions(
                                 + " experts and normalised is "
                                 + normalised
                                 + ", expected 2 and true");
+            }
+            if (sample.isPresent() && count > 2) {
+                throw new IllegalArgumentException(
+                        "the last expert is sampled, but a token chooses "
+                                + count
+                                + " experts, expected 1 or 2");
+            }
+            if (sample.isPresent() && chance.isPresent()) {
+                throw new IllegalArgumentException(
+                        "the second expert is both sampled and used by chance; leave out one");
             }
         }
     }
@@ -101,6 +134,26 @@ public record RouterOptions(
         NEXT_BEST,
         /** Capacity is unlimited: no token is dropped. */
         NONE
+    }
+
+    /**
+     * Experts have a capacity of 1 or more.
+     *
+     * @param experts number of experts
+     * @param maxTokens maximum number of tokens per step on this rank
+     * @param choice whether tokens or experts choose
+     * @param capacityFactor capacity of the experts relative to a balanced load
+     * @param overflow treatment of tokens whose expert is full
+     * @param batchPriority whether tokens with the largest gates get their slots first
+     */
+    public RouterOptions(
+            int experts,
+            int maxTokens,
+            Choice choice,
+            double capacityFactor,
+            Overflow overflow,
+            boolean batchPriority) {
+        this(experts, maxTokens, choice, capacityFactor, overflow, batchPriority, 1);
     }
 
     /** Checks that the settings are consistent. */
@@ -128,6 +181,10 @@ public record RouterOptions(
                             + capacityFactor
                             + ", but with ExpertChoice it determines how many tokens an expert"
                             + " takes and cannot adapt; expected more than 0, such as 2");
+        }
+        if (minCapacity < 1) {
+            throw new IllegalArgumentException(
+                    "minCapacity is " + minCapacity + ", expected 1 or more, such as 4");
         }
         long gates = (long) experts * maxTokens;
         if (choice instanceof TokenChoice t) {
@@ -221,7 +278,8 @@ public record RouterOptions(
      * @return new settings
      */
     public RouterOptions withCapacityFactor(double factor) {
-        return new RouterOptions(experts, maxTokens, choice, factor, overflow, batchPriority);
+        return new RouterOptions(
+                experts, maxTokens, choice, factor, overflow, batchPriority, minCapacity);
     }
 
     /**
@@ -231,7 +289,8 @@ public record RouterOptions(
      * @return new settings
      */
     public RouterOptions withOverflow(Overflow policy) {
-        return new RouterOptions(experts, maxTokens, choice, capacityFactor, policy, batchPriority);
+        return new RouterOptions(
+                experts, maxTokens, choice, capacityFactor, policy, batchPriority, minCapacity);
     }
 
     /**
@@ -241,7 +300,40 @@ public record RouterOptions(
      * @return new settings
      */
     public RouterOptions withBatchPriority(boolean value) {
-        return new RouterOptions(experts, maxTokens, choice, capacityFactor, overflow, value);
+        return new RouterOptions(
+                experts, maxTokens, choice, capacityFactor, overflow, value, minCapacity);
+    }
+
+    /**
+     * These settings with another least capacity.
+     *
+     * @param slots least number of slots of an expert, 1 or more; DeepSpeed has 4
+     * @return new settings
+     */
+    public RouterOptions withMinCapacity(int slots) {
+        return new RouterOptions(
+                experts, maxTokens, choice, capacityFactor, overflow, batchPriority, slots);
+    }
+
+    /**
+     * These settings with the last of one or two experts of a token sampled: see {@link
+     * TokenChoice#sample}.
+     *
+     * @param seed seed of the sampling
+     * @return new settings
+     * @throws IllegalArgumentException if experts choose, or a token chooses more than two, or uses
+     *     the second by chance
+     */
+    public RouterOptions withSampling(long seed) {
+        if (!(choice instanceof TokenChoice t)) {
+            throw new IllegalArgumentException(
+                    "the expert of a token is sampled, but experts choose tokens; expected"
+                            + " TokenChoice");
+        }
+        TokenChoice sampled =
+                new TokenChoice(t.count, t.normalised, t.chance, OptionalLong.of(seed));
+        return new RouterOptions(
+                experts, maxTokens, sampled, capacityFactor, overflow, batchPriority, minCapacity);
     }
 
     /** Experts per token; 1 for {@link ExpertChoice}, whose capacity factor includes them. */
@@ -260,9 +352,10 @@ public record RouterOptions(
 
     /**
      * Capacity of one expert for this rank's tokens in a step: {@code ceil(k tokens factor /
-     * experts)} for k choices per token (1 with {@link ExpertChoice}), at least 1 and at most all
-     * tokens; all tokens with {@link Overflow#NONE} or a factor of 0. If it {@link #adaptive
-     * adapts}, the largest that it may become: {@link ExpertRouter#capacity} is that of a step.
+     * experts)} for k choices per token (1 with {@link ExpertChoice}), at least {@link
+     * #minCapacity} and at most all tokens; all tokens with {@link Overflow#NONE} or a factor of 0.
+     * If it {@link #adaptive adapts}, the largest that it may become: {@link ExpertRouter#capacity}
+     * is that of a step.
      *
      * @param tokens tokens of the step on this rank
      * @return number of slots
@@ -273,7 +366,7 @@ public record RouterOptions(
         }
         // A factor such as 1.1 is not exact in binary: 1.1 x 10 must yield 11, not slightly more.
         double slots = (1 - 1e-12) * choices() * Math.abs(capacityFactor) * tokens / experts;
-        return Math.clamp((long) Math.ceil(slots), 1, tokens);
+        return Math.clamp((long) Math.ceil(slots), Math.min(minCapacity, tokens), tokens);
     }
 
     /**

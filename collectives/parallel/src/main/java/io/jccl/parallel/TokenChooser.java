@@ -6,17 +6,23 @@ import io.jccl.parallel.RouterOptions.TokenChoice;
 
 /** Top-k choice of experts by tokens: sampling, slots, rerouting and weights. */
 final class TokenChooser {
+    /** What is drawn for a sample has nothing to do with other noise of the same seed. */
+    private static final long SAMPLE = SplitMix.mix(4);
+
     private final RouterOptions options;
     private final int experts;
     private final int choices;
     private final boolean normalised;
 
-    /** Whether second choices are sampled, and the seed. */
+    /** Whether second choices are used by chance, whether last ones are sampled, and the seed. */
     private final boolean byChance;
+
+    private final boolean samples;
 
     private final long seed;
 
     private final float[] gates;
+    private final int[] firstChoices;
     private final Assignments assignments;
     private final DescendingOrder order;
 
@@ -33,23 +39,28 @@ final class TokenChooser {
 
     /**
      * @param gates tokens x experts, filled by the router
+     * @param firstChoices tokens with the largest gate of each expert, likewise; first choices that
+     *     are sampled replace them
      * @param assignments where choices are written
      */
     TokenChooser(
             RouterOptions options,
             TokenChoice choice,
             float[] gates,
+            int[] firstChoices,
             Assignments assignments,
             DescendingOrder order) {
         this.options = options;
         this.gates = gates;
+        this.firstChoices = firstChoices;
         this.assignments = assignments;
         this.order = order;
         experts = options.experts();
         choices = choice.count();
         normalised = choice.normalised();
         byChance = choice.chance().isPresent();
-        seed = choice.chance().orElse(0);
+        samples = choice.sample().isPresent();
+        seed = samples ? choice.sample().getAsLong() + SAMPLE : choice.chance().orElse(0);
         int all = Math.multiplyExact(options.maxTokens(), choices);
         chosen = new int[all];
         assigned = new int[all];
@@ -69,6 +80,9 @@ final class TokenChooser {
             for (int j = 0; j < choices; j++) {
                 chosen[at + j] = best(t, j, false);
                 assigned[at + j] = 0;
+            }
+            if (samples && place != ExpertRouter.NO_PLACE) {
+                sampleLast(t, place + t);
             }
             if (byChance && !isSampled(t, place)) {
                 assigned[at + 1] = -1;
@@ -97,6 +111,33 @@ final class TokenChooser {
     /** Second choices of the last step that were not sampled. */
     int unsampled() {
         return unsampled;
+    }
+
+    /**
+     * Replaces the last choice of a token by one that is drawn among all but the first. A logit x
+     * with Gumbel noise is x - log(y), for y of the exponential distribution, so the largest is at
+     * the smallest y / exp(x), where the gate stands for exp(x). That expert e is drawn with
+     * probability p_e over the sum of the others left: Maddison, Tarlow and Minka, "A* Sampling",
+     * arXiv 1411.0030, section 2.
+     */
+    private void sampleLast(int t, long place) {
+        int last = t * choices + choices - 1;
+        int largest = chosen[last];
+        double least = Double.POSITIVE_INFINITY;
+        for (int e = 0; e < experts; e++) {
+            double gate = gates[t * experts + e];
+            if (gate > 0 && !has(t, choices - 1, e)) {
+                double drawn = SplitMix.exponential(seed, place * experts + e) / gate;
+                if (drawn < least) {
+                    least = drawn;
+                    chosen[last] = e;
+                }
+            }
+        }
+        if (choices == 1) {
+            firstChoices[largest]--;
+            firstChoices[chosen[last]]++;
+        }
     }
 
     /** GShard's sampling: in proportion to the second gate, always if the two are equal. */

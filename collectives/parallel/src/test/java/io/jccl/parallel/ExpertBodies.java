@@ -62,7 +62,8 @@ final class ExpertBodies {
                                     new TokenChoice(count, normalised),
                                     anyFactor(random),
                                     overflow,
-                                    priority));
+                                    priority,
+                                    1 + random.nextInt(2) * random.nextInt(mostTokens)));
                 }
             }
         }

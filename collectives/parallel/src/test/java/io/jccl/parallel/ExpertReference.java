@@ -59,7 +59,7 @@ final class ExpertReference {
         int experts = o.experts();
         double even = (double) tokens / experts * o.capacityFactor();
         if (o.choice() instanceof ExpertChoice) {
-            int room = room(even, tokens);
+            int room = room(even, tokens, o);
             for (int e = 0; e < experts; e++) {
                 int expert = e;
                 IntStream.range(0, tokens)
@@ -75,7 +75,7 @@ final class ExpertReference {
         int count = ((TokenChoice) o.choice()).count();
         // A capacity that adapts drops nothing, or what its bound does.
         boolean all = o.overflow() == Overflow.NONE || o.capacityFactor() == 0;
-        int room = all ? tokens : room(Math.abs(even) * count, tokens);
+        int room = all ? tokens : room(Math.abs(even) * count, tokens, o);
         List<Integer> order = new ArrayList<>(IntStream.range(0, tokens).boxed().toList());
         if (o.batchPriority()) {
             order.sort(
@@ -105,10 +105,9 @@ final class ExpertReference {
         return picks;
     }
 
-    private static int room(double slots, int tokens) {
-        return tokens == 0
-                ? 0
-                : (int) Math.min(tokens, Math.max(1, Math.ceil(slots - 1e-9 * slots)));
+    private static int room(double slots, int tokens, RouterOptions o) {
+        double least = o.minCapacity();
+        return (int) Math.min(tokens, Math.max(least, Math.ceil(slots - 1e-9 * slots)));
     }
 
     static double weight(double[] p, Pick pick, RouterOptions o, List<List<Integer>> wanted) {

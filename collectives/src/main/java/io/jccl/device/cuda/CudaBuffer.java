@@ -340,13 +340,15 @@ public final class CudaBuffer implements Buffer {
         if (count > 0) {
             // A copy uses the stream's device, but a memset may be a kernel, which uses the current
             // one.
-            device.current(() -> {
+            int previous = device.enter();
+            try {
                 CudaRuntime.check(
                         CudaRuntime.api()
                                 .cudaMemsetAsync(to, 0, byteSize(), device.defaultHandle()),
                         "cudaMemsetAsync");
-                return null;
-            });
+            } finally {
+                device.exit(previous);
+            }
             device.defaultStream().synchronize();
         }
         return this;
@@ -354,35 +356,43 @@ public final class CudaBuffer implements Buffer {
 
     @Override
     public Buffer copyFrom(MemorySegment source) {
-        try (Arena arena = Arena.ofConfined()) {
-            MemorySegment from = checked(source);
-            if (!from.isNative()) {
-                from = arena.allocate(Math.max(byteSize(), 1)).asSlice(0, byteSize());
-                from.copyFrom(source);
+        if (checked(source).isNative()) {
+            try {
+                copy(open(), source.address(), byteSize());
+            } finally {
+                Reference.reachabilityFence(source);
             }
-            copy(open(), from.address(), byteSize());
-        } finally {
-            Reference.reachabilityFence(source);
+        } else {
+            try (Arena arena = Arena.ofConfined()) {
+                copy(open(), stage(arena).copyFrom(source).address(), byteSize());
+            }
         }
         return this;
     }
 
     @Override
     public void copyTo(MemorySegment target) {
-        try (Arena arena = Arena.ofConfined()) {
-            if (target.isReadOnly()) {
-                throw new IllegalArgumentException("the memory to copy to is read-only");
-            }
-            boolean stage = !checked(target).isNative();
-            MemorySegment to =
-                    stage ? arena.allocate(Math.max(byteSize(), 1)).asSlice(0, byteSize()) : target;
-            copy(to.address(), open(), byteSize());
-            if (stage) {
-                target.copyFrom(to);
-            }
-        } finally {
-            Reference.reachabilityFence(target);
+        if (target.isReadOnly()) {
+            throw new IllegalArgumentException("the memory to copy to is read-only");
         }
+        if (checked(target).isNative()) {
+            try {
+                copy(target.address(), open(), byteSize());
+            } finally {
+                Reference.reachabilityFence(target);
+            }
+        } else {
+            try (Arena arena = Arena.ofConfined()) {
+                MemorySegment stage = stage(arena);
+                copy(stage.address(), open(), byteSize());
+                target.copyFrom(stage);
+            }
+        }
+    }
+
+    /** Native memory in the place of an array, which the garbage collector may move. */
+    private MemorySegment stage(Arena arena) {
+        return arena.allocate(Math.max(byteSize(), 1)).asSlice(0, byteSize());
     }
 
     private MemorySegment checked(MemorySegment memory) {

@@ -152,7 +152,10 @@ public final class CudaDevice implements Device {
         CudaRuntime.check(api.cudaGetDevice(slot), "cudaGetDevice");
         int previous = CudaRuntime.readInt(slot);
         if (previous != index) {
-            CudaRuntime.check(api.cudaSetDevice(index), "cudaSetDevice(" + index + ")");
+            int result = api.cudaSetDevice(index);
+            if (result != 0) {
+                CudaRuntime.check(result, "cudaSetDevice(" + index + ")");
+            }
         }
         return previous;
     }

@@ -15,6 +15,10 @@ public final class CudaEvent implements Event {
 
     private final CudaDevice device;
     private final long handle;
+
+    /** Made once, so that a wait creates no object. */
+    private final CudaStream.Condition complete = this::query;
+
     private volatile boolean recorded;
     private volatile boolean closed;
     private volatile @Nullable Capture capture;
@@ -50,7 +54,7 @@ public final class CudaEvent implements Event {
     public void record(Stream stream) {
         CudaStream s = CudaStream.of(stream, device);
         CudaRuntime.check(
-                s.call(() -> CudaRuntime.api().cudaEventRecord(handle(), s.handle())),
+                s.call((on, event) -> CudaRuntime.api().cudaEventRecord(event, on), handle()),
                 "cudaEventRecord");
         recorded = true;
         capture = s.capture();
@@ -70,7 +74,7 @@ public final class CudaEvent implements Event {
 
     @Override
     public void synchronize(Duration timeout) {
-        if (!CudaStream.await(timeout, this::query, true, () -> {})) {
+        if (!CudaStream.await(timeout, complete, true, () -> {})) {
             throw new JcclTimeoutException(
                     "the event did not complete within " + timeout + "; its stream is still busy");
         }

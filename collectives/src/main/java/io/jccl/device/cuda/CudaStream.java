@@ -65,6 +65,11 @@ public final class CudaStream implements Stream {
     private final AtomicBoolean closing = new AtomicBoolean();
     private volatile boolean closed;
 
+    /** Made once, so that a wait creates no object: what it waits for, and does meanwhile. */
+    private final Condition done = this::isDone;
+
+    private final Runnable waiting = this::throwIfFailed;
+
     /** Reports an owned stream that is never closed; the driver's resources stay allocated. */
     private final Leaks.@Nullable Watched watched;
 
@@ -162,13 +167,16 @@ public final class CudaStream implements Stream {
     }
 
     /** A call with the handle and one argument; it captures no variables, so none is allocated. */
-    private interface HandleCall {
+    interface HandleCall {
         int make(long stream, long argument);
     }
 
     /** The same for frequent calls. */
-    private int call(HandleCall call, long argument) {
-        long stream = handle();
+    int call(HandleCall call, long argument) {
+        return call(call, handle(), argument);
+    }
+
+    private int call(HandleCall call, long stream, long argument) {
         if (handle != 0 && handle != LEGACY) {
             device.claim();
             return call.make(stream, argument);
@@ -264,13 +272,16 @@ public final class CudaStream implements Stream {
 
     @Override
     public boolean query() {
-        long stream = handle();
+        handle();
         refuseWaitInCapture();
-        return isDone(stream);
+        return isDone();
     }
 
-    private boolean isDone(long stream) {
-        return done(call(() -> CudaRuntime.api().cudaStreamQuery(stream)), "cudaStreamQuery");
+    /** Also while another thread closes the stream, which waits for the same. */
+    private boolean isDone() {
+        return done(
+                call((s, unused) -> CudaRuntime.api().cudaStreamQuery(s), handle, 0),
+                "cudaStreamQuery");
     }
 
     /** Whether a query's result is success rather than not ready; throws if it is an error. */
@@ -291,9 +302,9 @@ public final class CudaStream implements Stream {
 
     @Override
     public void synchronize(Duration timeout) {
-        long stream = handle();
+        handle();
         refuseWaitInCapture();
-        if (!await(timeout, () -> isDone(stream))) {
+        if (!await(timeout, done, true, waiting)) {
             throw new JcclTimeoutException(
                     "the stream of " + device + " still has work to complete after " + timeout);
         }
@@ -321,13 +332,8 @@ public final class CudaStream implements Stream {
         boolean holds();
     }
 
-    /** Waits without occupying a core for long. */
-    private boolean await(Duration timeout, Condition condition) {
-        return await(timeout, condition, true, this::throwIfFailed);
-    }
-
     /**
-     * Waits for a condition.
+     * Waits for a condition without occupying a core for long.
      *
      * @param heedInterrupt whether an interrupt ends the wait with an error after some time
      * @return whether the condition holds
@@ -440,7 +446,9 @@ public final class CudaStream implements Stream {
         }
         synchronized (this) {
             CudaRuntime.check(
-                    call(() -> CudaRuntime.api().cudaStreamWaitEvent(handle(), e.handle(), 0)),
+                    call(
+                            (s, other) -> CudaRuntime.api().cudaStreamWaitEvent(s, other, 0),
+                            e.handle()),
                     "cudaStreamWaitEvent");
             Capture joined = e.capture();
             if (joined != null) {

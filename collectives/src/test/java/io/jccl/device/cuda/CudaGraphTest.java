@@ -319,6 +319,26 @@ class CudaGraphTest {
     }
 
     @Test
+    void aGraphKeepsItsFunctionWhileOthersComeAndGo() {
+        AtomicInteger ran = new AtomicInteger();
+        AtomicInteger others = new AtomicInteger();
+        try (Stream stream = device.newStream();
+                Graph graph =
+                        Graph.capture(
+                                stream, () -> stream.launchHostFunction(ran::incrementAndGet))) {
+            for (int round = 1; round <= 3; round++) {
+                for (int i = 0; i < 40; i++) {
+                    stream.launchHostFunction(others::incrementAndGet);
+                }
+                graph.launch(stream);
+                stream.synchronize(PATIENCE);
+                assertEquals(round, ran.get());
+                assertEquals(40 * round, others.get());
+            }
+        }
+    }
+
+    @Test
     void closingLeavesALaunchUnderWayAlone() {
         AtomicInteger ran = new AtomicInteger();
         try (Stream stream = device.newStream();

@@ -1,6 +1,7 @@
 package io.jccl.offload.optim;
 
 import io.jccl.compute.Compute;
+import io.jccl.compute.ReusableUpdate;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
@@ -23,6 +24,7 @@ public final class DeviceOptimizer implements AutoCloseable {
     private final @Nullable Buffer first;
     private final @Nullable Buffer second;
     private final Buffer norm;
+    private final ReusableUpdate formula = new ReusableUpdate();
 
     private DeviceOptimizer(
             Optimizer optimizer,
@@ -119,8 +121,9 @@ public final class DeviceOptimizer implements AutoCloseable {
             double gradientFactor,
             Stream stream) {
         Checks.notNegative("the gradient factor", gradientFactor);
+        optimizer.update(step, learningRate, formula);
         compute.update(
-                optimizer.update(step, learningRate),
+                formula,
                 parameters,
                 first,
                 second,
@@ -156,16 +159,8 @@ public final class DeviceOptimizer implements AutoCloseable {
             Stream stream) {
         compute.sumOfSquares(gradients, norm, false, stream);
         compute.stepControl(norm, lossScale, maxNorm, stream);
-        compute.update(
-                optimizer.update(step, learningRate),
-                parameters,
-                first,
-                second,
-                gradients,
-                target,
-                1,
-                norm,
-                stream);
+        optimizer.update(step, learningRate, formula);
+        compute.update(formula, parameters, first, second, gradients, target, 1, norm, stream);
     }
 
     /**

@@ -1,5 +1,6 @@
 package io.jccl.offload.optim;
 
+import io.jccl.compute.ReusableUpdate;
 import io.jccl.compute.Update;
 import io.jccl.device.Buffer;
 import java.util.List;
@@ -140,6 +141,23 @@ public interface Optimizer {
      */
     default Update update(long step, double learningRate) {
         return StepWork.update(this, step, learningRate);
+    }
+
+    /**
+     * As {@link #update(long, double)}, without an object for each step.
+     *
+     * @param step the number of this step, 1 or more
+     * @param learningRate 0 or more
+     * @param formula is set to the formula with its coefficients
+     * @throws IllegalArgumentException if a value is out of range
+     * @throws UnsupportedOperationException as {@link #update(long, double)}
+     */
+    default void update(long step, double learningRate, ReusableUpdate formula) {
+        if (StepWork.hasFormula(this)) {
+            StepWork.update(this, step, learningRate, formula);
+        } else {
+            formula.set(update(step, learningRate));
+        }
     }
 
     /**

@@ -1,5 +1,6 @@
 package io.jccl.offload.optim;
 
+import io.jccl.compute.ReusableUpdate;
 import io.jccl.compute.Update;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
@@ -247,10 +248,18 @@ final class StepWork {
 
     /** What a step does to an element, for a device. */
     static Update update(Optimizer optimizer, long step, double learningRate) {
+        ReusableUpdate formula = new ReusableUpdate();
+        update(optimizer, step, learningRate, formula);
+        return formula.copy();
+    }
+
+    /** The same, without an object. */
+    static void update(
+            Optimizer optimizer, long step, double learningRate, ReusableUpdate formula) {
         StepWork s = ofThread();
         UpdateKernel.Rule rule = s.coefficients(optimizer, step, learningRate);
         UpdateWork w = s.work;
-        return new Update(
+        formula.set(
                 Update.Rule.valueOf(rule.name()),
                 w.decay,
                 w.keep1,

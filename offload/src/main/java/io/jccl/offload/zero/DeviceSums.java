@@ -5,6 +5,7 @@ import static io.jccl.offload.zero.Ranks.FOREVER;
 import io.jccl.compute.Compute;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
+import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.offload.Tier;
 import io.jccl.offload.Transfer;
@@ -36,6 +37,9 @@ final class DeviceSums {
     private final Buffer norm;
     private final Buffer sum;
 
+    /** Where the CPU reads the sum. */
+    private final Buffer answer;
+
     /** For each part, where the CPU reads its gradients; empty if it does not update. */
     private final List<Buffer> staged = new ArrayList<>();
 
@@ -56,6 +60,7 @@ final class DeviceSums {
                                 Math.min(PIECE, Part.mostPadded(parts)));
         this.norm = memory.buffer(Tier.DEVICE, DataType.FLOAT64, Compute.NORM_COUNT);
         this.sum = norm.slice(0, 1);
+        this.answer = memory.own(Device.host().allocate(DataType.FLOAT64, 1));
         if (!config.updatesOnDevice()) {
             long most = 0;
             for (Part p : parts) {
@@ -111,8 +116,9 @@ final class DeviceSums {
     /** The sum of squares of this rank's gradients; waits for it. */
     double squares(boolean counted) {
         enqueueSquares(counted);
+        stream.copy(sum, answer);
         stream.synchronize();
-        return sum.get(0);
+        return answer.get(0);
     }
 
     /** Lets the first part's gradients come. */

@@ -5,6 +5,7 @@ import static io.jccl.offload.zero.Ranks.FOREVER;
 import io.jccl.Communicator;
 import io.jccl.ReduceOp;
 import io.jccl.compute.Compute;
+import io.jccl.compute.ReusableUpdate;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Event;
@@ -31,6 +32,7 @@ final class DeviceUpdate {
     private final Buffer decision;
     private final Buffer answer;
     private final Event answered;
+    private final ReusableUpdate rule = new ReusableUpdate();
     private boolean decided;
 
     DeviceUpdate(ZeroConfig config, Compute compute, Ranks ranks, DeviceSums sums, Memory memory) {
@@ -88,7 +90,7 @@ final class DeviceUpdate {
         Buffer target = p.target();
         for (int i = 0; i < p.segments.size(); i++) {
             Segment s = p.segments.get(i);
-            var rule = s.group.optimizer().update(step, learningRate * s.group.rate());
+            s.group.optimizer().update(step, learningRate * s.group.rate(), rule);
             int moments = rule.rule().moments();
             compute.update(
                     rule,

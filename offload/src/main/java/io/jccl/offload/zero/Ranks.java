@@ -4,6 +4,7 @@ import io.jccl.Communicator;
 import io.jccl.ReduceOp;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
+import io.jccl.device.Device;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
@@ -40,15 +41,17 @@ final class Ranks {
     private long marks;
     private final Buffer votes;
     private final Buffer myVote;
+
+    /** In native memory, which GPUs copy from and to without a stage made for each copy. */
+    private final Buffer mine;
+
+    private final Buffer received;
     private @Nullable RuntimeException outOfStep;
 
-    /** Sums over the ranks, if the optimizer needs them. */
+    /** Sums over the ranks, if the optimizer needs them, and where they pass through. */
     private final @Nullable Buffer totals;
 
-    private final double[] mine = new double[VOTE];
-    private final double[] received;
-    private final MemorySegment mineSegment = MemorySegment.ofArray(mine);
-    private final MemorySegment receivedSegment;
+    private final MemorySegment stage;
 
     Ranks(ZeroConfig config, Memory memory) {
         this.comm = config.comm();
@@ -57,11 +60,12 @@ final class Ranks {
         this.stream = memory.own(config.device().newStream());
         this.votes = memory.own(config.device().allocate(DataType.FLOAT64, (long) VOTE * size));
         this.myVote = votes.slice((long) VOTE * rank, VOTE);
+        this.mine = memory.own(Device.host().allocate(DataType.FLOAT64, VOTE));
+        this.received = memory.own(Device.host().allocate(DataType.FLOAT64, votes.count()));
         int most = config.mostSums();
         this.totals =
                 most == 0 ? null : memory.own(config.device().allocate(DataType.FLOAT64, most));
-        this.received = new double[VOTE * size];
-        this.receivedSegment = MemorySegment.ofArray(received);
+        this.stage = memory.own(Device.host().allocate(DataType.FLOAT64, most)).asSegment();
     }
 
     long mark() {
@@ -105,8 +109,8 @@ final class Ranks {
                             + outOfStep.getMessage(),
                     outOfStep);
         }
-        mine[0] = number;
-        mine[1] = status;
+        mine.set(0, number);
+        mine.set(1, status);
         copy(false);
         comm.allGather(votes, stream);
         mark();
@@ -122,9 +126,9 @@ final class Ranks {
         for (int attempt = 0; ; attempt++) {
             try {
                 if (in) {
-                    votes.copyTo(receivedSegment);
+                    votes.copyTo(received.asSegment());
                 } else {
-                    myVote.copyFrom(mineSegment);
+                    myVote.copyFrom(mine.asSegment());
                 }
                 return;
             } catch (RuntimeException e) {
@@ -139,11 +143,12 @@ final class Ranks {
     /** Adds up values over the ranks; waits for it. */
     void sum(MemorySegment values) {
         Buffer all = Objects.requireNonNull(totals);
-        all.copyFrom(values);
+        all.copyFrom(stage.copyFrom(values));
         comm.allReduce(all, ReduceOp.SUM, stream);
         mark();
         drain();
-        all.copyTo(values);
+        all.copyTo(stage);
+        values.copyFrom(stage);
     }
 
     /** As {@link #vote(double, double)}, of how it went alone. */
@@ -153,7 +158,7 @@ final class Ranks {
 
     /** A rank's number of the last vote. */
     double number(int r) {
-        return received[VOTE * r];
+        return received.get(VOTE * r);
     }
 
     /** The sum of all ranks' numbers, in rank order. */
@@ -169,7 +174,7 @@ final class Ranks {
     double worst() {
         double w = FINE;
         for (int r = 0; r < size; r++) {
-            w = Math.max(w, received[VOTE * r + 1]);
+            w = Math.max(w, received.get(VOTE * r + 1));
         }
         return w;
     }
@@ -177,7 +182,7 @@ final class Ranks {
     String failedRanks() {
         List<Integer> failed = new ArrayList<>();
         for (int r = 0; r < size; r++) {
-            if (received[VOTE * r + 1] != FINE) {
+            if (received.get(VOTE * r + 1) != FINE) {
                 failed.add(r);
             }
         }

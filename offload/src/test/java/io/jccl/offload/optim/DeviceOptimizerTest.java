@@ -5,6 +5,8 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.compute.Compute;
+import io.jccl.compute.ReusableUpdate;
+import io.jccl.compute.Update;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
@@ -15,6 +17,7 @@ import java.util.List;
 import java.util.Random;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
@@ -93,6 +96,43 @@ class DeviceOptimizerTest {
                 assertSame(narrow, narrowThere, what + " target");
             }
         }
+    }
+
+    @ParameterizedTest
+    @MethodSource("optimizers")
+    void oneFormulaTakesTheValuesOfEveryStep(Optimizer o) {
+        ReusableUpdate formula = new ReusableUpdate();
+        for (int step = 1; step <= 3; step++) {
+            o.update(step, 0.1 / step, formula);
+            assertEquals(o.update(step, 0.1 / step), formula.copy());
+        }
+    }
+
+    /** A rule of one's own that has one of the formulas. */
+    @Test
+    void aRuleWithItsOwnFormulaFillsIt() {
+        Update own = new Update(Update.Rule.SGD, 0, 0, 0, 0, 0, 0.5f, 0, 0);
+        Optimizer rule =
+                new Optimizer() {
+                    @Override
+                    public String label() {
+                        return "own";
+                    }
+
+                    @Override
+                    public List<StateTensor> state() {
+                        return List.of();
+                    }
+
+                    @Override
+                    public Update update(long step, double learningRate) {
+                        return own;
+                    }
+                };
+        ReusableUpdate formula = new ReusableUpdate();
+        rule.update(1, 0.1, formula);
+        assertEquals(own, formula.copy());
+        assertEquals(own.toString(), formula.toString());
     }
 
     /** Norms differ in the order of a sum, so by a bit or two of the factor. */

@@ -4,11 +4,15 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.sun.management.ThreadMXBean;
 import io.jccl.Communicator;
+import io.jccl.CommunicatorOptions;
+import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.offload.Budgets;
+import io.jccl.offload.CudaFake;
 import io.jccl.offload.Tier;
 import io.jccl.offload.TierMemory;
+import io.jccl.offload.Tiers;
 import io.jccl.offload.nvme.NvmeOptions;
 import io.jccl.offload.nvme.NvmeStore;
 import io.jccl.offload.optim.Adafactor;
@@ -23,10 +27,12 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.IntStream;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.MethodSource;
 
 /**
@@ -37,6 +43,10 @@ import org.junit.jupiter.params.provider.MethodSource;
 class ZeroAllocationTest {
     private static final int STEPS = 40;
     private static final int ROUNDS = 300;
+
+    /** A step on the fake of CUDA takes some ten times as long. */
+    private static final int GPU_ROUNDS = 100;
+
     private static final int RANKS = 2;
     private static final List<ShardedLayer> LAYERS =
             List.of(
@@ -89,9 +99,34 @@ class ZeroAllocationTest {
         aStepAllocatesNothing(form);
     }
 
+    /** With the optimizer state on GPUs, and with updates by the CPU. */
+    @ParameterizedTest
+    @EnumSource(names = {"DEVICE", "PINNED"})
+    void aStepOnGpusAllocatesNothing(Tier state) {
+        CudaFake.use();
+        try {
+            Meter meter = new Meter(GPU_ROUNDS);
+            ZeroOptions options =
+                    ZeroOptions.stage(3)
+                            .withTypes(DataType.BFLOAT16, DataType.FLOAT32)
+                            .withTiers(Tier.DEVICE, Tier.DEVICE, state);
+            Communicator.runLocal(
+                    IntStream.range(0, RANKS).mapToObj(Cuda::device).toList(),
+                    CommunicatorOptions.DEFAULT,
+                    c -> {
+                        try (Demo.Memory memory = new Demo.Memory(c.device(), Map.of(), null)) {
+                            train(c, Adam.defaults(), options, memory.tiers, meter);
+                        }
+                    });
+            assertTrue(meter.bytes < MOST, state + " allocates " + meter.bytes + " bytes a step");
+        } finally {
+            CudaFake.reset();
+        }
+    }
+
     /** Bytes a step of both ranks, at last: compilation takes its time on a busy machine. */
     private double measure(Form form) {
-        Meter meter = new Meter();
+        Meter meter = new Meter(ROUNDS);
         ZeroOptions options =
                 ZeroOptions.stage(form.stage)
                         .withTypes(form.type, form.accumulator)
@@ -104,24 +139,25 @@ class ZeroAllocationTest {
                     NvmeOptions scratch =
                             NvmeOptions.DEFAULT.withBlockBytes(4096).withScratch(true);
                     try (NvmeStore store = NvmeStore.open(of, budgets, scratch);
-                            TierMemory memory = TierMemory.of(Device.host(), budgets, store);
-                            ZeroOptimizer zero =
-                                    ZeroOptimizer.create(
-                                            c,
-                                            LAYERS,
-                                            form.optimizer,
-                                            options,
-                                            LossScale.fixed(1),
-                                            memory.tiers())) {
-                        zero.initialize((layer, tensor, values) -> values.set(0, 1));
-                        do {
-                            for (int i = 0; i < STEPS; i++) {
-                                step(zero);
-                            }
-                        } while (meter.next());
+                            TierMemory memory = TierMemory.of(Device.host(), budgets, store)) {
+                        train(c, form.optimizer, options, memory.tiers(), meter);
                     }
                 });
         return meter.bytes;
+    }
+
+    private static void train(
+            Communicator c, Optimizer optimizer, ZeroOptions options, Tiers tiers, Meter meter)
+            throws InterruptedException {
+        try (ZeroOptimizer zero =
+                ZeroOptimizer.create(c, LAYERS, optimizer, options, LossScale.fixed(1), tiers)) {
+            zero.initialize((layer, tensor, values) -> values.set(0, 1));
+            do {
+                for (int i = 0; i < STEPS; i++) {
+                    step(zero);
+                }
+            } while (meter.next());
+        }
     }
 
     private static void step(ZeroOptimizer zero) {
@@ -140,6 +176,7 @@ class ZeroAllocationTest {
 
     /** Reads what threads allocated while the ranks wait for each other. */
     private static final class Meter {
+        private final int rounds;
         private final List<Thread> ranks = new ArrayList<>();
         private long[] threads = {};
         private long before;
@@ -147,6 +184,10 @@ class ZeroAllocationTest {
         private int waiting;
         private boolean more = true;
         double bytes = Double.MAX_VALUE;
+
+        Meter(int rounds) {
+            this.rounds = rounds;
+        }
 
         /** Whether to go on; the last rank to come here decides. */
         synchronized boolean next() throws InterruptedException {
@@ -159,7 +200,7 @@ class ZeroAllocationTest {
                 waiting = 0;
                 bytes = round == 0 ? bytes : (now - before) / (double) STEPS;
                 round++;
-                more = bytes >= MOST && round < ROUNDS;
+                more = bytes >= MOST && round < rounds;
                 threads =
                         Thread.getAllStackTraces().keySet().stream()
                                 .filter(t -> ranks.contains(t) || works(t.getName()))
@@ -174,11 +215,11 @@ class ZeroAllocationTest {
             return more;
         }
 
-        /**
-         * Streams, copies and the drive; the poller of ranks' states runs with or without steps.
-         */
+        /** Streams, copies and the drive; those that look after ranks run with or without steps. */
         private static boolean works(String name) {
-            return name.startsWith("jccl-") && !name.equals("jccl-flight");
+            return name.startsWith("jccl-")
+                    && !name.equals("jccl-flight")
+                    && !name.equals("jccl-watchdog");
         }
 
         private long allocated() {

@@ -1,0 +1,72 @@
+package io.jccl.compute;
+
+/**
+ * A formula of {@link Update} with its coefficients: an {@link Update} that does not change, or a
+ * {@link ReusableUpdate} that is set before each step.
+ *
+ * <p><b>Threads:</b> as the implementation says.
+ */
+public sealed interface UpdateFormula permits Update, ReusableUpdate {
+    /**
+     * The formula.
+     *
+     * @return which
+     */
+    Update.Rule rule();
+
+    /**
+     * Weight decay.
+     *
+     * @return for ADAMW and LION one minus its product with the learning rate
+     */
+    float decay();
+
+    /**
+     * What the first moment keeps.
+     *
+     * @return beta1 or momentum
+     */
+    float keep1();
+
+    /**
+     * What the gradient counts in the first moment.
+     *
+     * @return a factor
+     */
+    float add1();
+
+    /**
+     * What the second moment keeps.
+     *
+     * @return beta2 or, for NESTEROV, momentum
+     */
+    float keep2();
+
+    /**
+     * What the squared gradient counts in the second moment.
+     *
+     * @return a factor
+     */
+    float add2();
+
+    /**
+     * Learning rate.
+     *
+     * @return for Adam over its bias correction
+     */
+    float rate();
+
+    /**
+     * What the root of the second moment is multiplied by.
+     *
+     * @return its bias correction
+     */
+    float root();
+
+    /**
+     * What is added to the denominator.
+     *
+     * @return a small number
+     */
+    float epsilon();
+}
