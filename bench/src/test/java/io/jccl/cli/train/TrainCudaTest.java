@@ -215,6 +215,55 @@ class TrainCudaTest {
         assertTrue(difference <= TOLERANCE, techniques + ": off by " + difference);
     }
 
+    private static final String NOISE =
+            " --router-jitter 0.1 --router-dropout 0.1 --router-noise 0.3 --expert-dropout 0.2";
+
+    /** Noise is drawn by places on both, and evaluation has none. */
+    @ParameterizedTest
+    @ValueSource(
+            strings = {
+                "--experts 4 --dp 2 --ep 2 --router gshard --residual-expert",
+                "--experts 2 --tp 2 --sequence-parallel --router no-drop --residual-expert"
+                        + " --recompute --bf16"
+            })
+    void noiseAndResidualExpertsLoseAsOnTheCpu(String techniques) throws Exception {
+        String more = " --eval-every 2 --eval-batches 2";
+        List<Double> expected = losses(techniques + NOISE + more);
+        List<Double> heldOut = heldOut();
+        for (String flag : ("--residual-expert" + NOISE).split("(?= --)")) {
+            String without = (techniques + NOISE).replace(flag.strip(), "");
+            assertTrue(difference(expected, losses(without)) > TOLERANCE, flag + " does nothing");
+        }
+        double tolerance = techniques.contains("--bf16") ? NARROW : TOLERANCE;
+        List<Double> onGpu = losses("--device cuda " + techniques + NOISE + more);
+        double difference = difference(expected, onGpu);
+        assertTrue(difference <= tolerance, techniques + ": off by " + difference);
+        difference = difference(heldOut, heldOut());
+        assertTrue(difference <= tolerance, techniques + ": held-out text off by " + difference);
+    }
+
+    private List<Double> heldOut() throws Exception {
+        List<Double> losses = new ArrayList<>();
+        new ObjectMapper()
+                .readTree(output.resolve("run.json").toFile())
+                .at("/jccl_train/runs/0/validation")
+                .forEach(v -> losses.add(v.get("loss").asDouble()));
+        assertFalse(losses.isEmpty());
+        return losses;
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @ValueSource(
+            strings = {
+                "--experts 4 --dp 2 --router expert-choice --residual-expert --zero 2",
+                "--experts 4 --pp 2 --accumulate 2 --router vmoe --residual-expert",
+                "--experts 4 --dp 2 --ep 2 --router switch --capacity-factor 0 --residual-expert"
+            })
+    void noiseOfOtherSetsLosesAsOnTheCpu(String techniques) throws Exception {
+        noiseAndResidualExpertsLoseAsOnTheCpu(techniques);
+    }
+
     @Tag("exhaustive")
     @ParameterizedTest
     @ValueSource(
