@@ -289,10 +289,28 @@ class TrainCudaTest {
                 jccl(Map.of(), "run -n 2 -- " + MODEL + STEPS + " --device cuda --dp 2 -J " + json);
         assertEquals(0, r.status(), r::toString);
         assertTrue(difference(onCpu(), read(json)) <= TOLERANCE);
-        // Operations end on the GPU: what their calls take is not reported as a share.
+    }
+
+    /** By events around them, on whichever stream they run. */
+    @ParameterizedTest
+    @CsvSource({"--dp 2, data", "--tp 2, tensor", "--pp 2 --accumulate 2, pipeline"})
+    void communicationIsMeasuredOnTheGpu(String techniques, String kind) throws Exception {
+        Path json = output.resolve("shares.json");
+        String line = MODEL + "8 --device cuda " + techniques + " -J " + json;
+        Result r = jccl(Map.of(), line);
+        assertEquals(0, r.status(), r::toString);
+        r.has("of a step operations run on the GPU (over 4 steps)");
         JsonNode run = new ObjectMapper().readTree(json.toFile()).at("/jccl_train/runs/0");
-        assertTrue(run.get("communication_share").isNull(), run::toString);
-        assertEquals(0, run.get("measured_steps").asInt());
+        double share = run.get("communication_share").asDouble();
+        assertTrue(share > 0 && share <= 1, run::toString);
+        assertEquals(4, run.get("measured_steps").asInt());
+        JsonNode kinds = run.get("communication_seconds_per_step");
+        assertTrue(kinds.get(kind).asDouble() > 0 && kinds.get("loss").asDouble() > 0, "" + kinds);
+        // What is computed beside operations is not known.
+        assertTrue(run.get("overlap").isNull(), run::toString);
+        // Nothing is left of it for a run that ends in between.
+        Result again = jccl(Map.of(), line);
+        assertEquals(0, again.status(), again::toString);
     }
 
     /** A checkpoint of a GPU is one of the CPU, and the other way round. */

@@ -49,9 +49,7 @@ public final class CudaEvent implements Event {
     @Override
     public void record(Stream stream) {
         CudaStream s = CudaStream.of(stream, device);
-        CudaRuntime.check(
-                s.call(() -> CudaRuntime.api().cudaEventRecord(handle(), s.handle())),
-                "cudaEventRecord");
+        CudaRuntime.check(s.record(handle()), "cudaEventRecord");
         recorded = true;
         capture = s.capture();
     }

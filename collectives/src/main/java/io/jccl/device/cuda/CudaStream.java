@@ -181,6 +181,11 @@ public final class CudaStream implements Stream {
         }
     }
 
+    /** Records an event; returns CUDA's result. */
+    int record(long event) {
+        return call((stream, e) -> CudaRuntime.api().cudaEventRecord(e, stream), event);
+    }
+
     /** Whether {@link CudaGraph} is capturing this stream. */
     boolean isCapturing() {
         return capture() != null;
