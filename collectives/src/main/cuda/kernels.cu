@@ -4,6 +4,7 @@
 #include "layers.h"
 #include "loss.h"
 #include "experts.h"
+#include "mixture.h"
 #include "attention.h"
 #include "norm.h"
 #include "orthonormal.h"

@@ -15,6 +15,7 @@ module io.jccl.collectives {
     exports io.jccl.device.cuda to
             io.jccl.parallel;
     exports io.jccl.engine to
+            io.jccl.bench,
             io.jccl.parallel;
     exports io.jccl.internal to
             io.jccl.bench,

@@ -1,14 +1,19 @@
 package io.jccl.train;
 
-import static java.lang.foreign.ValueLayout.JAVA_FLOAT;
-
 import io.jccl.Communicator;
+import io.jccl.compute.RandomFactors;
 import io.jccl.device.Buffer;
+import io.jccl.device.Cuda;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.device.Stream;
 import io.jccl.internal.SplitMix;
+import io.jccl.kernel.MixtureLoops;
 import io.jccl.parallel.ExpertDispatch;
 import io.jccl.parallel.ExpertOptions;
-import io.jccl.parallel.RouterNoise;
 import java.lang.foreign.MemorySegment;
+import java.util.ArrayList;
+import java.util.List;
 
 /**
  * Dropout between the two matrices of experts, in training (Switch, arXiv 2101.03961, section 2.4).
@@ -16,41 +21,62 @@ import java.lang.foreign.MemorySegment;
  * travel to the experts as the tokens do, by a dispatch of their own that routes in the same way.
  */
 final class ExpertDropout {
-    /** A place has two digits of this base, which float32 holds exactly. */
-    private static final long BASE = 1 << 24;
-
     private final ExpertDispatch places;
 
-    /** The places of a rank's tokens, before they travel. */
+    /** The places of a rank's tokens, before they travel, and where the host writes them. */
     private final Buffer own;
 
+    private final Buffer staging;
+    private final Stream stream;
+    private final Operations operations;
     private final double rate;
     private final long seed;
     private final Part part;
 
+    /** Columns of this rank. */
+    private final int width;
+
+    /** Rows of experts, in the order of {@link #add}. */
+    private final List<Piece> pieces = new ArrayList<>();
+
+    /** Rows of an expert. */
+    private record Piece(RandomFactors factors, Buffer places, Buffer squared, Buffer gradient) {}
+
     /**
      * Creates the dropout of a block and slot.
      *
+     * @param operations of the device
      * @param comm ranks that the experts are distributed over
      * @param like options of the tokens' dispatch
      * @param own two elements for each token
      * @param rate probability that an activation is dropped
      * @param seed of this block
      * @param part for the first of this rank's experts and columns
+     * @param width columns of this rank
      * @param owned owner of the memory
      */
     ExpertDropout(
+            Operations operations,
             Communicator comm,
             ExpertOptions like,
             Buffer own,
             double rate,
             long seed,
             Part part,
+            int width,
             Owned owned) {
+        this.operations = operations;
         this.own = own;
         this.rate = rate;
         this.seed = seed;
         this.part = part;
+        this.width = width;
+        Device device = comm.device();
+        stream = device.defaultStream();
+        staging =
+                device.kind() == Device.Kind.CUDA
+                        ? owned.add(Cuda.pinned(DataType.FLOAT32, own.count()))
+                        : own;
         places =
                 owned.add(
                         ExpertDispatch.create(
@@ -62,40 +88,54 @@ final class ExpertDropout {
 
     /** Brings the places of tokens to their experts. */
     void route(Buffer logits, int tokens, long place) {
-        MemorySegment to = own.asSegment();
+        MemorySegment to = staging.asSegment();
         for (int t = 0; t < tokens; t++) {
-            to.setAtIndex(JAVA_FLOAT, 2L * t, (float) ((place + t) % BASE));
-            long high = (place + t) / BASE;
-            to.setAtIndex(JAVA_FLOAT, 2L * t + 1, (float) high);
+            MixtureLoops.setPlace(place + t, t, to);
+        }
+        if (staging != own) {
+            // Routing waits for the stream, so the copy is over before the next one is written.
+            stream.copy(staging, own);
         }
         places.route(logits, tokens, place);
         places.dispatch(own);
     }
 
+    /** Forgets the experts' rows. */
+    void clear() {
+        pieces.clear();
+    }
+
     /**
-     * Multiplies activations, or their gradients, by 0 or by the inverse of what is left of 1.
+     * Adds the rows of an expert; what is dropped of rows of padding does not matter.
      *
-     * @param rows those of the experts, with the layout of the tokens' dispatch
-     * @param width columns of this rank
+     * @param expert of this rank
+     * @param first row of the tokens' dispatch, and of this one
+     * @param rows how many
+     * @param squared activations of these rows
+     * @param gradient theirs
      */
-    void drop(Buffer rows, int width) {
-        MemorySegment x = rows.asSegment();
-        MemorySegment of = places.inputs().asSegment();
+    void add(int expert, long first, long rows, Buffer squared, Buffer gradient) {
+        long drawn = SplitMix.mix(seed + part.firstExpert() + expert);
         long columns = (long) width * part.tensorRanks();
-        long first = (long) width * part.tensorRank();
-        for (int e = 0; e < part.experts(); e++) {
-            long stream = SplitMix.mix(seed + part.firstExpert() + e);
-            long begin = places.firstRow(e);
-            for (long r = begin; r < begin + places.rowCount(e); r++) {
-                long place =
-                        (long) of.getAtIndex(JAVA_FLOAT, 2 * r)
-                                + BASE * (long) of.getAtIndex(JAVA_FLOAT, 2 * r + 1);
-                for (int c = 0; c < width; c++) {
-                    float keep = RouterNoise.keep(rate, stream, place * columns + first + c);
-                    long at = r * width + c;
-                    x.setAtIndex(JAVA_FLOAT, at, keep * x.getAtIndex(JAVA_FLOAT, at));
-                }
-            }
+        long column = (long) width * part.tensorRank();
+        pieces.add(
+                new Piece(
+                        new RandomFactors(0, 0, rate, drawn, columns, column),
+                        places.inputs().slice(2 * first, 2 * rows),
+                        squared,
+                        gradient));
+    }
+
+    /**
+     * Multiplies activations by 0 or by the inverse of what is left of 1.
+     *
+     * @param gradients whether their gradients are meant
+     */
+    void drop(boolean gradients) {
+        for (int i = 0; i < pieces.size(); i++) {
+            Piece p = pieces.get(i);
+            Buffer rows = gradients ? p.gradient : p.squared;
+            operations.scaleRandomly(p.factors, rows, width, p.places);
         }
     }
 }

@@ -240,12 +240,22 @@ final class Experts implements FeedForward {
                             logits,
                             room.logitsGradient,
                             room.routed);
-            NoisyRouter router = new NoisyRouter(room, noise, product, logits, count);
+            NoisyRouter router =
+                    new NoisyRouter(work.operations, room, noise, product, logits, count);
             double rate = m.expertDropout();
             Buffer places = room.placeRows;
             ExpertDropout dropout =
                     rate > 0
-                            ? new ExpertDropout(comm, options, places, rate, seed, part, owned)
+                            ? new ExpertDropout(
+                                    work.operations,
+                                    comm,
+                                    options,
+                                    places,
+                                    rate,
+                                    seed,
+                                    part,
+                                    GptShape.WIDTH * work.attended,
+                                    owned)
                             : null;
             slots[s] = new Slot(dispatch, tokens[s], logits, raised, router, dropout);
             if (room.fixed()) {
@@ -266,22 +276,27 @@ final class Experts implements FeedForward {
         ExpertDispatch dispatch = s.dispatch;
         long at = dispatch.firstRow(expert);
         int wide = GptShape.WIDTH * work.attended;
+        Buffer squared = rows(room.squared, at, rows, wide);
+        Buffer gradient = rows(room.gradient, at, rows, wide);
         s.up.add(
                 products.local(
                         parameter(2 * expert),
                         rows(dispatch.inputs(), at, rows, work.hidden),
                         rows(s.raised, at, rows, wide),
-                        rows(room.gradient, at, rows, wide),
+                        gradient,
                         rows(dispatch.inputGradients(), at, rows, work.hidden),
                         rows));
         s.down.add(
                 products.local(
                         parameter(2 * expert + 1),
-                        rows(room.squared, at, rows, wide),
+                        squared,
                         rows(dispatch.outputs(), at, rows, work.hidden),
                         rows(dispatch.outputGradients(), at, rows, work.hidden),
-                        rows(room.gradient, at, rows, wide),
+                        gradient,
                         rows));
+        if (s.dropout != null) {
+            s.dropout.add(expert, at, rows, squared, gradient);
+        }
     }
 
     /** Makes the products of the rows that came, where their number varies. */
@@ -291,6 +306,9 @@ final class Experts implements FeedForward {
         }
         s.up.clear();
         s.down.clear();
+        if (s.dropout != null) {
+            s.dropout.clear();
+        }
         for (int e = 0; e < s.dispatch.localExperts(); e++) {
             if (s.dispatch.rowCount(e) > 0) {
                 add(s, e, s.dispatch.rowCount(e));
@@ -332,12 +350,12 @@ final class Experts implements FeedForward {
     /** The inputs of the experts' second matrices. */
     private void activate(Slot s) {
         work.operations.reluSquared(s.raised, room.squared);
-        drop(s, room.squared);
+        drop(s, false);
     }
 
-    private void drop(Slot s, Buffer activations) {
+    private void drop(Slot s, boolean gradients) {
         if (s.dropout != null && room.training()) {
-            s.dropout.drop(activations, GptShape.WIDTH * work.attended);
+            s.dropout.drop(gradients);
         }
     }
 
@@ -373,7 +391,7 @@ final class Experts implements FeedForward {
         for (int i = 0; i < s.down.size(); i++) {
             s.down.get(i).backward();
         }
-        drop(s, room.gradient);
+        drop(s, true);
         work.operations.reluSquaredBackward(s.raised, room.gradient);
         for (int i = 0; i < s.up.size(); i++) {
             s.up.get(i).backward();

@@ -123,16 +123,13 @@ public record MixtureSettings(
      * @return whether a model without experts can do without
      */
     public boolean ofExperts() {
-        return ofHost() || sample || minCapacity > 1;
-    }
-
-    /**
-     * Whether anything of it is computed on the CPU alone.
-     *
-     * @return whether it cannot do with a model on a GPU
-     */
-    public boolean ofHost() {
-        return residual || jitter > 0 || routerDropout > 0 || noise > 0 || expertDropout > 0;
+        return residual
+                || sample
+                || minCapacity > 1
+                || jitter > 0
+                || routerDropout > 0
+                || noise > 0
+                || expertDropout > 0;
     }
 
     /**

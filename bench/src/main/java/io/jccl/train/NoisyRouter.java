@@ -9,6 +9,7 @@ import org.jspecify.annotations.Nullable;
  * noise if the model is trained.
  */
 final class NoisyRouter {
+    private final Operations operations;
     private final Experts.Room room;
     private final RouterNoise noise;
     private final Product product;
@@ -21,13 +22,21 @@ final class NoisyRouter {
     /**
      * Creates a router.
      *
+     * @param operations of the device
      * @param room memory of the experts, with the places of tokens
      * @param noise of this block
      * @param product from the tokens, or if noise changes them from {@link Experts.Room#noisy}
      * @param logits its output
      * @param experts logits of a token
      */
-    NoisyRouter(Experts.Room room, RouterNoise noise, Product product, Buffer logits, int experts) {
+    NoisyRouter(
+            Operations operations,
+            Experts.Room room,
+            RouterNoise noise,
+            Product product,
+            Buffer logits,
+            int experts) {
+        this.operations = operations;
         this.room = room;
         this.noise = noise;
         this.product = product;
@@ -41,7 +50,7 @@ final class NoisyRouter {
         readInputs(tokens, slot);
         product.forward();
         if (noise.adds() && room.training()) {
-            noise.add(logits, experts, room.place(slot));
+            operations.addNoise(noise, logits, experts, room.place(slot));
         }
     }
 
@@ -50,19 +59,20 @@ final class NoisyRouter {
         readInputs(tokens, slot);
         product.backward();
         if (noisy != null) {
-            noise.scale(room.routed, features(tokens), room.place(slot), room.routed);
+            scale(room.routed, slot, room.routed);
         }
     }
 
     private void readInputs(Buffer tokens, int slot) {
         if (noisy != null && room.training()) {
-            noise.scale(tokens, features(tokens), room.place(slot), noisy);
+            scale(tokens, slot, noisy);
         } else if (noisy != null) {
-            noisy.asSegment().copyFrom(tokens.asSegment());
+            operations.convert(tokens, noisy);
         }
     }
 
-    private int features(Buffer tokens) {
-        return Math.toIntExact(tokens.count() / (logits.count() / experts));
+    private void scale(Buffer tokens, int slot, Buffer to) {
+        int features = Math.toIntExact(tokens.count() / (logits.count() / experts));
+        operations.scaleNoise(noise, tokens, features, room.place(slot), to);
     }
 }

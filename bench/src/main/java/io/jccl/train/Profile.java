@@ -1,5 +1,7 @@
 package io.jccl.train;
 
+import io.jccl.device.Device;
+import io.jccl.engine.OperationSpans;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -12,6 +14,7 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
 import java.util.function.Predicate;
 import jdk.jfr.Recording;
 import jdk.jfr.consumer.RecordedEvent;
@@ -19,12 +22,12 @@ import jdk.jfr.consumer.RecordingFile;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Times of the operations of this process's ranks, from a JDK Flight Recorder recording of some
- * steps.
+ * Times of the operations in some steps: on the CPU those of this process's ranks, from a JDK
+ * Flight Recorder recording; on a GPU those of one rank, from events on its streams.
  *
  * <p><b>Threads:</b> {@link #name} by any; the rest by one.
  */
-final class Profile {
+final class Profile implements AutoCloseable {
     private static final String EVENT = "io.jccl.Collective";
 
     /** Names of the axes by communicator. */
@@ -32,11 +35,18 @@ final class Profile {
 
     private @Nullable Recording recording;
 
+    /** Of a GPU; null on the CPU. */
+    private @Nullable OperationSpans onDevice;
+
+    private final List<Span> ofDevice = new ArrayList<>();
+    private int steps;
+
     /**
      * Seconds, the mean over ranks.
      *
      * @param axes time in operations of each axis
-     * @param inline time in operations on the training threads, which wait for them
+     * @param inline time in operations on the training threads, which wait for them; on a GPU in
+     *     those on any stream, whatever runs beside them
      * @param queued time in operations on other streams, without a pipeline's messages, whose
      *     receives last as long as the sender computes
      * @param queuedGathers the part of {@code queued} in allGathers
@@ -58,21 +68,55 @@ final class Profile {
         names.put(communicator, axis);
     }
 
-    void start() {
+    /**
+     * Begins.
+     *
+     * @param device where the rank computes
+     */
+    void start(Device device) {
+        if (device.kind() == Device.Kind.CUDA) {
+            onDevice = OperationSpans.of(device);
+            return;
+        }
         Recording r = new Recording();
         r.enable(EVENT).withoutThreshold();
         r.start();
         recording = r;
     }
 
+    /** A step begins. */
+    void stepBegins() {
+        if (onDevice != null) {
+            onDevice.begin();
+        }
+    }
+
+    /** A step has ended; on a GPU this waits for what may still run. */
+    void stepEnded() {
+        if (onDevice == null) {
+            return;
+        }
+        // Steps have clocks of their own.
+        Instant begin = Instant.ofEpochSecond(TimeUnit.DAYS.toSeconds(steps++));
+        for (OperationSpans.Span s : onDevice.end()) {
+            String axis = names.getOrDefault(s.communicator(), GptTrainer.DATA);
+            Instant from = begin.plusNanos(s.fromNanos());
+            Instant to = begin.plusNanos(s.toNanos());
+            ofDevice.add(new Span(0, axis, false, false, from, to));
+        }
+    }
+
     /**
      * Ends the recording.
      *
      * @param ranks ranks of this process
-     * @return its contents, nothing for operations of GPUs; operations of unnamed communicators are
-     *     counted as those of gradients
+     * @return its contents; operations of unnamed communicators are counted as those of gradients
      */
     Times stop(int ranks) throws IOException {
+        if (onDevice != null) {
+            close();
+            return times(ofDevice, 1);
+        }
         Recording r = recording;
         if (r == null) {
             return Times.NONE;
@@ -95,6 +139,25 @@ final class Profile {
         } finally {
             Files.deleteIfExists(file);
         }
+        return times(spans, ranks);
+    }
+
+    /** Ends what was not stopped, after an error. */
+    @Override
+    public void close() {
+        OperationSpans spans = onDevice;
+        if (spans != null) {
+            onDevice = null;
+            spans.close();
+        }
+        Recording r = recording;
+        if (r != null) {
+            recording = null;
+            r.close();
+        }
+    }
+
+    private static Times times(List<Span> spans, int ranks) {
         Map<String, Double> axes = new TreeMap<>();
         for (String axis : new TreeSet<>(spans.stream().map(Span::axis).toList())) {
             axes.put(axis, seconds(spans, s -> s.axis.equals(axis)) / ranks);

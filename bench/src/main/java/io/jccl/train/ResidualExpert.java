@@ -1,14 +1,10 @@
 package io.jccl.train;
 
-import static java.lang.foreign.ValueLayout.JAVA_DOUBLE;
-import static java.lang.foreign.ValueLayout.JAVA_FLOAT;
-
 import io.jccl.Communicator;
 import io.jccl.ReduceOp;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
-import java.lang.foreign.MemorySegment;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -22,7 +18,7 @@ import org.jspecify.annotations.Nullable;
  * }</pre>
  *
  * <p>Backward, with g the gradient of y: {@code dm = a g}, {@code dd = b g}, and of the two logits
- * {@code a b g (m - d)} and its negative. Computed on the host.
+ * {@code a b g (m - d)} and its negative.
  */
 final class ResidualExpert implements FeedForward {
     private final Workspace work;
@@ -43,6 +39,9 @@ final class ResidualExpert implements FeedForward {
     /** Sums over rows of the gradients of C's first column, then that of c's first element. */
     private final Buffer sums;
 
+    /** What the operations add up for {@link #sums}: an element for each row. */
+    private final Buffer scratch;
+
     private final int width;
 
     /**
@@ -55,7 +54,7 @@ final class ResidualExpert implements FeedForward {
      * @param coefficient hidden x 2
      * @param bias 2 elements
      * @param tensor ranks that split the rows; null if all have all rows
-     * @param device the host
+     * @param device the ranks'
      * @param owned owner of the memory
      */
     ResidualExpert(
@@ -84,6 +83,7 @@ final class ResidualExpert implements FeedForward {
             shares[s] = same ? shares[0] : owned.floats(device, work.shareRows);
         }
         sums = owned.add(device.allocate(DataType.FLOAT64, width + 1L));
+        scratch = owned.add(device.allocate(DataType.FLOAT64, work.shareRows));
     }
 
     @Override
@@ -91,33 +91,15 @@ final class ResidualExpert implements FeedForward {
         experts.forward(slot);
         work.operations.convert(work.branch, work.beside);
         dense.forward(slot);
-        MemorySegment x = tokens[slot].asSegment();
-        MemorySegment m = work.beside.asSegment();
-        MemorySegment d = work.branch.asSegment();
-        MemorySegment difference = differences[slot].asSegment();
-        MemorySegment c = coefficient.values().asSegment();
-        MemorySegment b = bias.values().asSegment();
-        double offset = b.getAtIndex(JAVA_FLOAT, 0) - (double) b.getAtIndex(JAVA_FLOAT, 1);
-        for (int r = 0; r < work.shareRows; r++) {
-            long from = (long) r * width;
-            double z = offset;
-            for (int f = 0; f < width; f++) {
-                z += (double) x.getAtIndex(JAVA_FLOAT, from + f) * slope(c, f);
-            }
-            float a = (float) (1 / (1 + Math.exp(-z)));
-            shares[slot].asSegment().setAtIndex(JAVA_FLOAT, r, a);
-            for (long i = from; i < from + width; i++) {
-                float of = d.getAtIndex(JAVA_FLOAT, i);
-                float more = m.getAtIndex(JAVA_FLOAT, i) - of;
-                difference.setAtIndex(JAVA_FLOAT, i, more);
-                d.setAtIndex(JAVA_FLOAT, i, of + a * more);
-            }
-        }
-    }
-
-    /** The difference of the two columns in a row of C. */
-    private static double slope(MemorySegment c, int row) {
-        return c.getAtIndex(JAVA_FLOAT, 2L * row) - (double) c.getAtIndex(JAVA_FLOAT, 2L * row + 1);
+        work.operations.mix(
+                tokens[slot],
+                width,
+                coefficient.values(),
+                bias.values(),
+                work.beside,
+                work.branch,
+                differences[slot],
+                shares[slot]);
     }
 
     /** Recomputes everything: gradients of the coefficients need both outputs. */
@@ -141,55 +123,23 @@ final class ResidualExpert implements FeedForward {
 
     /** Sets the gradient of one output: that of the sum times a, or 1 - a. */
     private void scale(int slot, boolean rest) {
-        MemorySegment g = work.saved.asSegment();
-        MemorySegment to = work.gradient.asSegment();
-        MemorySegment share = shares[slot].asSegment();
-        for (int r = 0; r < work.shareRows; r++) {
-            float a = share.getAtIndex(JAVA_FLOAT, r);
-            float by = rest ? 1 - a : a;
-            for (long i = (long) r * width; i < (r + 1L) * width; i++) {
-                to.setAtIndex(JAVA_FLOAT, i, by * g.getAtIndex(JAVA_FLOAT, i));
-            }
-        }
+        work.operations.scaleByShare(work.saved, width, shares[slot], rest, work.gradient);
     }
 
     private void coefficientBackward(int slot) {
-        MemorySegment x = tokens[slot].asSegment();
-        MemorySegment g = work.gradient.asSegment();
-        MemorySegment difference = differences[slot].asSegment();
-        MemorySegment ofTokens = work.normedGradient.asSegment();
-        MemorySegment c = coefficient.values().asSegment();
-        MemorySegment sum = sums.asSegment();
-        sums.zero();
-        for (int r = 0; r < work.shareRows; r++) {
-            long from = (long) r * width;
-            double dot = 0;
-            for (long i = from; i < from + width; i++) {
-                dot += (double) g.getAtIndex(JAVA_FLOAT, i) * difference.getAtIndex(JAVA_FLOAT, i);
-            }
-            double a = shares[slot].asSegment().getAtIndex(JAVA_FLOAT, r);
-            double logit = a * (1 - a) * dot;
-            add(sum, width, logit);
-            for (int f = 0; f < width; f++) {
-                long i = from + f;
-                add(sum, f, logit * x.getAtIndex(JAVA_FLOAT, i));
-                float to = ofTokens.getAtIndex(JAVA_FLOAT, i);
-                ofTokens.setAtIndex(JAVA_FLOAT, i, (float) (to + logit * slope(c, f)));
-            }
-        }
+        work.operations.mixBackward(
+                tokens[slot],
+                width,
+                coefficient.values(),
+                work.gradient,
+                differences[slot],
+                shares[slot],
+                work.normedGradient,
+                sums,
+                scratch);
         if (tensor != null) {
             tensor.allReduce(sums, ReduceOp.SUM, work.stream);
         }
-        for (int f = 0; f <= width; f++) {
-            MemorySegment to = (f < width ? coefficient : bias).gradient().asSegment();
-            long row = f < width ? 2L * f : 0;
-            double of = sum.getAtIndex(JAVA_DOUBLE, f);
-            to.setAtIndex(JAVA_FLOAT, row, (float) (to.getAtIndex(JAVA_FLOAT, row) + of));
-            to.setAtIndex(JAVA_FLOAT, row + 1, (float) (to.getAtIndex(JAVA_FLOAT, row + 1) - of));
-        }
-    }
-
-    private static void add(MemorySegment sum, int index, double value) {
-        sum.setAtIndex(JAVA_DOUBLE, index, sum.getAtIndex(JAVA_DOUBLE, index) + value);
+        work.operations.addSums(sums, coefficient.gradient(), bias.gradient());
     }
 }

@@ -14,7 +14,8 @@ import java.util.Map;
  * @param sample what the model wrote at the end; empty if nothing was asked for
  * @param seconds time of all steps, without evaluations
  * @param stepSeconds median of a step
- * @param share fraction of a step in which the training thread waits for communication
+ * @param share fraction of a step in which the training thread waits for communication; on GPUs in
+ *     which operations run, whatever is computed beside them
  * @param overlap fraction of asynchronous communication that the training thread did not wait for;
  *     NaN if there is none
  * @param axes seconds per step by kind of communication, the mean over ranks

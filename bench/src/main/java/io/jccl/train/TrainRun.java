@@ -1,6 +1,7 @@
 package io.jccl.train;
 
 import io.jccl.Communicator;
+import io.jccl.device.Device;
 import io.jccl.internal.Statistics;
 import java.io.IOException;
 import java.nio.file.Files;
@@ -77,7 +78,11 @@ public final class TrainRun {
      * @throws IOException if a checkpoint cannot be written or read
      */
     public TrainResult run(Communicator world, Report report) throws IOException {
-        try (GptTrainer trainer = new GptTrainer(world, corpus, settings)) {
+        // A single rank does not communicate.
+        boolean measures = world.size() > 1 && (localRanks == 1 || world.rank() == 0);
+        Profile own = measures ? profile : null;
+        try (own;
+                GptTrainer trainer = new GptTrainer(world, corpus, settings)) {
             Checkpoints checkpoints =
                     settings.checkpoint() == null
                             ? null
@@ -94,8 +99,7 @@ public final class TrainRun {
             int count = Math.max(0, settings.steps() - first);
             double[] losses = new double[count];
             long[] nanos = new long[count];
-            // A single rank does not communicate.
-            boolean measures = world.size() > 1 && (localRanks == 1 || world.rank() == 0);
+            boolean onGpu = world.device().kind() == Device.Kind.CUDA;
             int from = count / 2;
             int to = count < 4 ? from : Math.min(count, from + MEASURED);
             Evaluation evaluation = settings.evaluation();
@@ -112,23 +116,35 @@ public final class TrainRun {
             long start = System.nanoTime();
             for (int i = 0; i < count; i++) {
                 if (i == from && to > from) {
-                    if (measures) {
-                        profile.start();
+                    if (own != null) {
+                        own.start(world.device());
                     }
                     waited = -trainer.waitedNanos();
                     piped = -trainer.pipelineNanos();
                     window = -System.nanoTime();
                 }
+                if (own != null) {
+                    own.stepBegins();
+                }
                 long before = System.nanoTime();
                 losses[i] = trainer.step();
                 long now = System.nanoTime();
                 nanos[i] = now - before;
+                if (own != null) {
+                    own.stepEnded();
+                }
                 if (i + 1 == to && to > from) {
                     waited += trainer.waitedNanos();
                     piped += trainer.pipelineNanos();
                     window += now;
-                    if (measures) {
-                        times = profile.stop(localRanks);
+                    if (own != null) {
+                        times = own.stop(localRanks);
+                    }
+                    if (onGpu) {
+                        // Host threads wait for computation too; between steps they read events.
+                        waited = 0;
+                        piped = 0;
+                        window = Arrays.stream(nanos, from, to).sum();
                     }
                 }
                 if (checkpoints != null

@@ -236,6 +236,14 @@ public interface Compute extends AutoCloseable {
     GradientCompression compression();
 
     /**
+     * What a mixture of experts computes beside the rows that it moves, with the same device.
+     *
+     * @return the same each time
+     * @throws io.jccl.error.JcclException if CUDA does not take the kernels
+     */
+    Mixture mixture();
+
+    /**
      * The device.
      *
      * @return where buffers and streams have to be

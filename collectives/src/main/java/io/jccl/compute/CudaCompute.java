@@ -60,6 +60,7 @@ final class CudaCompute extends CheckedCompute {
     private @Nullable Layers layers;
 
     private @Nullable GradientCompression compression;
+    private @Nullable Mixture mixture;
 
     private final @Nullable Buffer[] ones = new Buffer[TYPES];
 
@@ -364,6 +365,16 @@ final class CudaCompute extends CheckedCompute {
         if (known == null) {
             known = new CudaCompression(this);
             compression = known;
+        }
+        return known;
+    }
+
+    @Override
+    public synchronized Mixture mixture() {
+        Mixture known = mixture;
+        if (known == null) {
+            known = new CudaMixture(this);
+            mixture = known;
         }
         return known;
     }

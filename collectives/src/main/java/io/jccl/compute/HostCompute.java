@@ -31,6 +31,7 @@ final class HostCompute extends CheckedCompute {
     private final Chunks team;
     private final Layers layers = new HostLayers(this);
     private final GradientCompression compression = new HostCompression();
+    private final Mixture mixture = new HostMixture();
     private boolean closed;
 
     HostCompute(int threads) {
@@ -368,6 +369,11 @@ final class HostCompute extends CheckedCompute {
     @Override
     public GradientCompression compression() {
         return compression;
+    }
+
+    @Override
+    public Mixture mixture() {
+        return mixture;
     }
 
     @Override

@@ -30,6 +30,7 @@ public final class Batch extends QueuedWork {
         for (int i = 0; i < requests.size(); i++) {
             owner.flight().note(requests.get(i), queued, true);
         }
+        owner.flight().groupNoted(this);
     }
 
     @Override

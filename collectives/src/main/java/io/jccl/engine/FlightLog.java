@@ -121,9 +121,20 @@ public final class FlightLog {
             request.traced = true;
             FlightEvents.begin(event);
         }
+        if (!grouped) {
+            OperationSpans.before(owner, request.stream);
+        }
+    }
+
+    /** Called after all operations of a group were noted. */
+    void groupNoted(Batch batch) {
+        OperationSpans.before(owner, batch.get(0).stream);
     }
 
     void ended(QueuedWork work, boolean done) {
+        if (done) {
+            OperationSpans.after(owner);
+        }
         if (done && !completesLater) {
             recorder.complete(work.lastSequence());
         }

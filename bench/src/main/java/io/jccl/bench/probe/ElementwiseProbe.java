@@ -19,13 +19,16 @@ import java.util.function.Function;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Elementwise operations of a trainer by size: a sum on one thread, an Adam step on all threads; on
- * a GPU by the kernels of {@link Compute}.
+ * Elementwise operations of a trainer by size: a sum on one thread, the others on all threads; on a
+ * GPU by the kernels of {@link Compute}.
  */
 final class ElementwiseProbe {
     private static final long SMALLEST = 4 << 10;
     private static final int FACTOR = 16;
     private static final double RATE = 1e-3;
+
+    /** A third as bfloat16. */
+    private static final double THIRD = 0x1.56p-2;
 
     /** Share of the time for compilation, per operation. */
     private static final double COMPILE_SHARE = 0.15;
@@ -34,6 +37,10 @@ final class ElementwiseProbe {
     private enum Operation {
         /** {@code c = a + b}. */
         ADD(3 * Float.BYTES, 1),
+        /** float32 to bfloat16: reads four bytes, writes two. */
+        CAST(Float.BYTES + Short.BYTES, 0),
+        /** {@code y = y + alpha x}. */
+        AXPY(3 * Float.BYTES, 2),
         /**
          * An Adam step: reads gradient, parameter and two moments, writes the last three.
          * Floating-point operations by its formula: 3 per moment, 5 for the parameter.
@@ -107,32 +114,89 @@ final class ElementwiseProbe {
     }
 
     private Outcome measure(Operation o, long count, Function<Meter.Work, Timing> meter) {
-        if (config.cuda()) {
-            return kernel(o, count, meter);
+        try {
+            return switch (o) {
+                case ADD -> config.cuda() ? addOnDevice(count, meter) : add(count, meter);
+                case CAST -> cast(count, meter);
+                case AXPY -> axpy(count, meter);
+                case ADAM -> config.cuda() ? adamOnDevice(count, meter) : adam(count, meter);
+            };
+        } catch (UnsupportedOperationException e) {
+            // The CUDA runtime cannot load kernels.
+            return Outcome.lacking(String.valueOf(e.getMessage()));
         }
-        return o == Operation.ADD ? add(count, meter) : adam(count, meter);
     }
 
-    /** The same on a GPU; lacking where the CUDA runtime cannot load kernels. */
-    private Outcome kernel(Operation o, long count, Function<Meter.Work, Timing> meter) {
+    private Compute compute() {
+        return config.cuda() ? Compute.of(config.device()) : Compute.host(config.threads());
+    }
+
+    private Outcome cast(long count, Function<Meter.Work, Timing> meter) {
+        Device device = config.device();
+        try (Compute compute = compute();
+                Stream stream = device.newStream();
+                Buffer from = device.allocate(DataType.FLOAT32, count);
+                Buffer to = device.allocate(DataType.BFLOAT16, count)) {
+            compute.fill(from, 1.0 / 3, stream);
+            Timing timing =
+                    meter.apply(times -> {
+                        for (int i = 0; i < times; i++) {
+                            compute.cast(from, to, stream);
+                        }
+                        stream.synchronize();
+                    });
+            return outcome(timing, wrong(to, count - 1, THIRD, 0));
+        }
+    }
+
+    private Outcome axpy(long count, Function<Meter.Work, Timing> meter) {
+        Device device = config.device();
+        try (Compute compute = compute();
+                Stream stream = device.newStream();
+                Buffer x = device.allocate(DataType.FLOAT32, count);
+                Buffer y = device.allocate(DataType.FLOAT32, count)) {
+            compute.fill(x, 1, stream);
+            compute.fill(y, 2, stream);
+            // To and fro, so that the sum stays exact.
+            long[] step = {0};
+            Timing timing =
+                    meter.apply(times -> {
+                        for (int i = 0; i < times; i++) {
+                            compute.axpy(step[0]++ % 2 == 0 ? 1 : -1, x, y, stream);
+                        }
+                        stream.synchronize();
+                    });
+            return outcome(timing, wrong(y, count - 1, 2.0 + step[0] % 2, 0));
+        }
+    }
+
+    private Outcome addOnDevice(long count, Function<Meter.Work, Timing> meter) {
         Device gpu = config.device();
-        Adam adam = Adam.defaults();
-        try (Compute compute = Compute.of(gpu);
+        try (Compute compute = compute();
                 Stream stream = gpu.newStream();
-                DeviceOptimizer state = DeviceOptimizer.allocate(adam, compute, count);
+                Buffer a = gpu.allocate(DataType.FLOAT32, count);
+                Buffer b = gpu.allocate(DataType.FLOAT32, count);
+                Buffer c = gpu.allocate(DataType.FLOAT32, count)) {
+            compute.fill(a, 1, stream);
+            compute.fill(b, 2, stream);
+            Timing timing =
+                    meter.apply(times -> {
+                        for (int i = 0; i < times; i++) {
+                            compute.add(a, b, c, stream);
+                        }
+                        stream.synchronize();
+                    });
+            return outcome(timing, wrong(c, count - 1, 3, 0));
+        }
+    }
+
+    private Outcome adamOnDevice(long count, Function<Meter.Work, Timing> meter) {
+        Device gpu = config.device();
+        try (Compute compute = compute();
+                Stream stream = gpu.newStream();
+                DeviceOptimizer state = DeviceOptimizer.allocate(Adam.defaults(), compute, count);
                 Buffer ones = gpu.allocate(DataType.FLOAT32, count)) {
             compute.fill(ones, 1, stream);
-            if (o == Operation.ADD) {
-                compute.fill(state.moment(0), 2, stream);
-                Timing timing =
-                        meter.apply(times -> {
-                            for (int i = 0; i < times; i++) {
-                                compute.add(ones, state.moment(0), state.parameters(), stream);
-                            }
-                            stream.synchronize();
-                        });
-                return outcome(timing, wrong(state.parameters(), count - 1, 3, 0));
-            }
             long[] step = {0};
             Timing timing =
                     meter.apply(times -> {
@@ -144,8 +208,6 @@ final class ElementwiseProbe {
             double expected = -RATE * step[0];
             double bound = roundingError(step[0], expected);
             return outcome(timing, wrong(state.parameters(), count - 1, expected, bound));
-        } catch (UnsupportedOperationException e) {
-            return Outcome.lacking(String.valueOf(e.getMessage()));
         }
     }
 

@@ -44,7 +44,8 @@ final class Rooflines {
         }
         for (ProbeResult.Elementwise e : elementwise) {
             Double rate = e.gigabytesPerSecond();
-            if (rate != null) {
+            // A cast has no operation, so no place on logarithmic axes.
+            if (rate != null && e.flopsPerElement() > 0) {
                 double intensity = (double) e.flopsPerElement() / e.bytesPerElement();
                 points.add(
                         new Roofline.Point(

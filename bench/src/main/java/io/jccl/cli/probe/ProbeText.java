@@ -8,6 +8,7 @@ import io.jccl.cli.shell.Sizes;
 import io.jccl.cli.shell.Verdict;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Comparator;
 import java.util.List;
 import java.util.Locale;
 import java.util.stream.Collectors;
@@ -119,18 +120,34 @@ final class ProbeText {
 
     private void elementwise(ProbeResult r) {
         List<String[]> rows = new ArrayList<>();
+        Double copy = largestCopy(r);
         for (ProbeResult.Elementwise e : r.elementwise()) {
-            rows.add(
-                    cells(
-                            e.outcome(),
-                            e.operation(),
-                            e.type(),
-                            Sizes.format(e.elements()),
-                            e.threads(),
-                            time(e.outcome()),
-                            number(e.gigabytesPerSecond())));
+            List<Object> values =
+                    new ArrayList<>(
+                            List.of(
+                                    e.operation(),
+                                    e.type(),
+                                    Sizes.format(e.elements()),
+                                    e.threads(),
+                                    time(e.outcome()),
+                                    number(e.gigabytesPerSecond())));
+            if (copy != null) {
+                Double rate = e.gigabytesPerSecond();
+                values.add(number(rate == null ? null : Double.valueOf(rate / copy)));
+            }
+            rows.add(cells(e.outcome(), values.toArray()));
         }
-        table("Elementwise operations", "operation|type|elements|threads|us|GB/s", rows);
+        String heads = "operation|type|elements|threads|us|GB/s";
+        table("Elementwise operations", copy == null ? heads : heads + "|of a copy", rows);
+    }
+
+    /** GB/s of the largest copy within device memory; null if there is none. */
+    private static @Nullable Double largestCopy(ProbeResult r) {
+        return r.memory().stream()
+                .filter(m -> m.access().equals("copy") && m.gigabytesPerSecond() != null)
+                .max(Comparator.comparingLong(ProbeResult.Access::bytes))
+                .map(ProbeResult.Access::gigabytesPerSecond)
+                .orElse(null);
     }
 
     private void matmul(ProbeResult r) {

@@ -331,11 +331,6 @@ final class TrainOptions {
         if (where == Where.host) {
             return;
         }
-        require(
-                !shape.mixture().ofHost(),
-                shape.mixture().withSample(false).withMinCapacity(1).text()
-                        + " of experts is computed on the CPU alone; use --device host, or leave it"
-                        + " out");
         int size = shape.hidden() / shape.heads();
         require(
                 size <= LARGEST_HEAD,

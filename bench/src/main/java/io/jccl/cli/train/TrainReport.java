@@ -191,10 +191,13 @@ final class TrainReport {
             line(out, "loss scale", text, r.lossScale(), r.skipped());
         }
         if (r.measured() > 0) {
+            boolean onGpu = r.engine().equals("nccl");
             line(
                     out,
                     "communication",
-                    "%.1f %% of a step is waited for (over %d steps)",
+                    onGpu
+                            ? "%.1f %% of a step operations run on the GPU (over %d steps)"
+                            : "%.1f %% of a step is waited for (over %d steps)",
                     100 * r.share(),
                     r.measured());
             if (!Double.isNaN(r.overlap())) {

@@ -128,8 +128,10 @@ class ProbeCommandTest {
                 Set.of(16L << 10, 64L << 10),
                 Set.copyOf(r.memory().stream().map(ProbeResult.Access::bytes).toList()));
         assertEquals(
-                List.of("add 4096", "adam 4096"),
-                r.elementwise().stream().map(e -> e.operation() + " " + e.elements()).toList());
+                List.of("add 4096 12", "cast 4096 6", "axpy 4096 12", "adam 4096 28"),
+                r.elementwise().stream()
+                        .map(e -> e.operation() + " " + e.elements() + " " + e.bytesPerElement())
+                        .toList());
         for (ProbeResult.Elementwise e : r.elementwise()) {
             double bytes = 1e-9 * e.elements() * e.bytesPerElement();
             assertRate(bytes, e.outcome(), e.gigabytesPerSecond());
@@ -212,7 +214,8 @@ class ProbeCommandTest {
                         .findFirst()
                         .orElseThrow();
         assertEquals(1 / 12.0, sum.flopsPerByte());
-        assertEquals(4 + 2 + 2, r.roofline().points().size());
+        // But for the cast, which computes nothing.
+        assertEquals(4 + 3 + 2, r.roofline().points().size());
     }
 
     @Test
@@ -389,7 +392,7 @@ class ProbeCommandTest {
         assertEquals(0, r.status, r::toString);
         ProbeResult found = ProbeJson.read(json);
         assertEquals(2, found.copies().size());
-        assertEquals(2, found.elementwise().size());
+        assertEquals(4, found.elementwise().size());
         assertEquals(List.of(), found.matmul());
         assertEquals(List.of(), found.layers());
         assertEquals(List.of(), found.allReduce());

@@ -64,6 +64,25 @@ class ProbeCudaTest {
                         found.elementwise().stream()
                                 .map(ProbeResult.Elementwise::outcome)
                                 .toList()));
+        assertEquals(
+                List.of("add", "cast", "axpy", "adam"),
+                found.elementwise().stream()
+                        .map(ProbeResult.Elementwise::operation)
+                        .distinct()
+                        .toList());
+        // Each beside the largest copy, by the bytes that are read and written.
+        double copy =
+                found.memory().stream()
+                        .filter(m -> m.bytes() == 64 << 10 && m.gigabytesPerSecond() != null)
+                        .mapToDouble(ProbeResult.Access::gigabytesPerSecond)
+                        .findFirst()
+                        .orElseThrow();
+        for (ProbeResult.Elementwise e : found.elementwise()) {
+            Double rate = e.gigabytesPerSecond();
+            assertTrue(rate != null, e::toString);
+            double part = ofACopy(r, e.operation(), e.elements());
+            assertEquals(rate / copy, part, 0.01 * rate / copy, e.operation());
+        }
         for (ProbeResult.Access m : found.memory()) {
             assertEquals(
                     m.access().equals("copy") ? Status.MEASURED : Status.LACKING,
@@ -101,6 +120,14 @@ class ProbeCudaTest {
         assertEquals(2.0 * 512 * 12 * 16 * 16, layer.forwardFlops());
         assertEquals(Status.MEASURED, layer.backward().status());
         r.has("no kernels on this device yet");
+    }
+
+    /** The last column of an operation's row. */
+    private static double ofACopy(Result r, String operation, long elements) {
+        r.has("of a copy");
+        String begin = " +" + operation + " +float +" + (elements >> 10) + "K +.*";
+        String row = r.text().lines().filter(l -> l.matches(begin)).findFirst().orElseThrow();
+        return Double.parseDouble(row.substring(row.lastIndexOf(' ') + 1));
     }
 
     @Tag("exhaustive")

@@ -215,6 +215,55 @@ class TrainCudaTest {
         assertTrue(difference <= TOLERANCE, techniques + ": off by " + difference);
     }
 
+    private static final String NOISE =
+            " --router-jitter 0.1 --router-dropout 0.1 --router-noise 0.3 --expert-dropout 0.2";
+
+    /** Noise is drawn by places on both, and evaluation has none. */
+    @ParameterizedTest
+    @ValueSource(
+            strings = {
+                "--experts 4 --dp 2 --ep 2 --router gshard --residual-expert",
+                "--experts 2 --tp 2 --sequence-parallel --router no-drop --residual-expert"
+                        + " --recompute --bf16"
+            })
+    void noiseAndResidualExpertsLoseAsOnTheCpu(String techniques) throws Exception {
+        String more = " --eval-every 2 --eval-batches 2";
+        List<Double> expected = losses(techniques + NOISE + more);
+        List<Double> heldOut = heldOut();
+        for (String flag : ("--residual-expert" + NOISE).split("(?= --)")) {
+            String without = (techniques + NOISE).replace(flag.strip(), "");
+            assertTrue(difference(expected, losses(without)) > TOLERANCE, flag + " does nothing");
+        }
+        double tolerance = techniques.contains("--bf16") ? NARROW : TOLERANCE;
+        List<Double> onGpu = losses("--device cuda " + techniques + NOISE + more);
+        double difference = difference(expected, onGpu);
+        assertTrue(difference <= tolerance, techniques + ": off by " + difference);
+        difference = difference(heldOut, heldOut());
+        assertTrue(difference <= tolerance, techniques + ": held-out text off by " + difference);
+    }
+
+    private List<Double> heldOut() throws Exception {
+        List<Double> losses = new ArrayList<>();
+        new ObjectMapper()
+                .readTree(output.resolve("run.json").toFile())
+                .at("/jccl_train/runs/0/validation")
+                .forEach(v -> losses.add(v.get("loss").asDouble()));
+        assertFalse(losses.isEmpty());
+        return losses;
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @ValueSource(
+            strings = {
+                "--experts 4 --dp 2 --router expert-choice --residual-expert --zero 2",
+                "--experts 4 --pp 2 --accumulate 2 --router vmoe --residual-expert",
+                "--experts 4 --dp 2 --ep 2 --router switch --capacity-factor 0 --residual-expert"
+            })
+    void noiseOfOtherSetsLosesAsOnTheCpu(String techniques) throws Exception {
+        noiseAndResidualExpertsLoseAsOnTheCpu(techniques);
+    }
+
     @Tag("exhaustive")
     @ParameterizedTest
     @ValueSource(
@@ -240,10 +289,28 @@ class TrainCudaTest {
                 jccl(Map.of(), "run -n 2 -- " + MODEL + STEPS + " --device cuda --dp 2 -J " + json);
         assertEquals(0, r.status(), r::toString);
         assertTrue(difference(onCpu(), read(json)) <= TOLERANCE);
-        // Operations end on the GPU: what their calls take is not reported as a share.
+    }
+
+    /** By events around them, on whichever stream they run. */
+    @ParameterizedTest
+    @CsvSource({"--dp 2, data", "--tp 2, tensor", "--pp 2 --accumulate 2, pipeline"})
+    void communicationIsMeasuredOnTheGpu(String techniques, String kind) throws Exception {
+        Path json = output.resolve("shares.json");
+        String line = MODEL + "8 --device cuda " + techniques + " -J " + json;
+        Result r = jccl(Map.of(), line);
+        assertEquals(0, r.status(), r::toString);
+        r.has("of a step operations run on the GPU (over 4 steps)");
         JsonNode run = new ObjectMapper().readTree(json.toFile()).at("/jccl_train/runs/0");
-        assertTrue(run.get("communication_share").isNull(), run::toString);
-        assertEquals(0, run.get("measured_steps").asInt());
+        double share = run.get("communication_share").asDouble();
+        assertTrue(share > 0 && share <= 1, run::toString);
+        assertEquals(4, run.get("measured_steps").asInt());
+        JsonNode kinds = run.get("communication_seconds_per_step");
+        assertTrue(kinds.get(kind).asDouble() > 0 && kinds.get("loss").asDouble() > 0, "" + kinds);
+        // What is computed beside operations is not known.
+        assertTrue(run.get("overlap").isNull(), run::toString);
+        // Nothing is left of it for a run that ends in between.
+        Result again = jccl(Map.of(), line);
+        assertEquals(0, again.status(), again::toString);
     }
 
     /** A checkpoint of a GPU is one of the CPU, and the other way round. */

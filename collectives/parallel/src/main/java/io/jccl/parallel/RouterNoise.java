@@ -1,11 +1,13 @@
 package io.jccl.parallel;
 
+import io.jccl.compute.Compute;
+import io.jccl.compute.RandomFactors;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
+import io.jccl.device.Stream;
 import io.jccl.internal.SplitMix;
-import java.lang.foreign.MemorySegment;
-import java.lang.foreign.ValueLayout;
+import io.jccl.kernel.MixtureLoops;
 
 /**
  * Noise of a router in training: of its inputs, and of its logits. Without noise a router keeps to
@@ -100,21 +102,38 @@ public record RouterNoise(long seed, double jitter, double dropout, double devia
                             + to.count()
                             + ", expected as many");
         }
-        MemorySegment in = from.asSegment();
-        MemorySegment out = to.asSegment();
-        long first = checkedPlace(place) * features;
-        for (long i = 0; i < from.count(); i++) {
-            float x = in.getAtIndex(ValueLayout.JAVA_FLOAT_UNALIGNED, i);
-            out.setAtIndex(ValueLayout.JAVA_FLOAT_UNALIGNED, i, x * factor(first + i));
-        }
+        MixtureLoops.scale(
+                from.asSegment(),
+                from.count() / features,
+                features,
+                null,
+                checkedPlace(place),
+                features,
+                0,
+                jitter,
+                seed + JITTER,
+                dropout,
+                seed + DROPOUT,
+                to.asSegment());
     }
 
-    private float factor(long at) {
-        double factor = 1;
-        if (jitter > 0) {
-            factor += jitter * (2 * SplitMix.uniform(seed + JITTER, at) - 1);
-        }
-        return (float) factor * keep(dropout, seed + DROPOUT, at);
+    /**
+     * Like {@link #scale(Buffer, int, long, Buffer)}, on a device.
+     *
+     * @param compute of the device
+     * @param from tokens x features of float32, in the device's memory
+     * @param features elements of a token
+     * @param place of the first token, 0 or more
+     * @param to as above
+     * @param stream where it is enqueued
+     * @throws IllegalArgumentException if a buffer is of another type, size or device, or the place
+     *     is negative
+     */
+    public void scale(
+            Compute compute, Buffer from, int features, long place, Buffer to, Stream stream) {
+        RandomFactors factors =
+                new RandomFactors(jitter, seed + JITTER, dropout, seed + DROPOUT, features, 0);
+        compute.mixture().scaleRandomly(factors, from, features, null, place, to, stream);
     }
 
     /**
@@ -137,13 +156,28 @@ public record RouterNoise(long seed, double jitter, double dropout, double devia
      */
     public void add(Buffer logits, int experts, long place) {
         check(logits, experts, "the logits");
-        MemorySegment x = logits.asSegment();
         long first = checkedPlace(place) * experts;
-        for (long i = 0; adds() && i < logits.count(); i++) {
-            double noise = deviation * SplitMix.normal(seed + LOGITS, first + i);
-            float old = x.getAtIndex(ValueLayout.JAVA_FLOAT_UNALIGNED, i);
-            x.setAtIndex(ValueLayout.JAVA_FLOAT_UNALIGNED, i, (float) (old + noise));
+        if (adds()) {
+            MixtureLoops.addNormal(
+                    logits.asSegment(), logits.count(), deviation, seed + LOGITS, first);
         }
+    }
+
+    /**
+     * Like {@link #add(Buffer, int, long)}, on a device: the same numbers, but for the last bit of
+     * float64 in which logarithms and cosines differ.
+     *
+     * @param compute of the device
+     * @param logits tokens x experts of float32, in the device's memory, changed
+     * @param experts logits of a token
+     * @param place of the first token, 0 or more
+     * @param stream where it is enqueued
+     * @throws IllegalArgumentException if the buffer is of another type or device, or the place is
+     *     negative
+     */
+    public void add(Compute compute, Buffer logits, int experts, long place, Stream stream) {
+        long first = checkedPlace(place) * experts;
+        compute.mixture().addNormal(deviation, seed + LOGITS, first, logits, stream);
     }
 
     /**
@@ -156,9 +190,7 @@ public record RouterNoise(long seed, double jitter, double dropout, double devia
      * @return 0, or 1 / (1 - probability)
      */
     public static float keep(double probability, long stream, long index) {
-        return probability > 0 && SplitMix.uniform(stream, index) < probability
-                ? 0
-                : (float) (1 / (1 - probability));
+        return MixtureLoops.keep(probability, stream, index);
     }
 
     private static void check(Buffer buffer, int width, String what) {

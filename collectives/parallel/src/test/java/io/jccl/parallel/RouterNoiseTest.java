@@ -5,11 +5,16 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.jccl.compute.Compute;
 import io.jccl.device.Buffer;
+import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
+import io.jccl.device.Stream;
+import io.jccl.testfake.TestFake;
 import io.jccl.testkit.Messages;
 import java.util.Arrays;
+import java.util.List;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.function.Executable;
@@ -117,6 +122,53 @@ class RouterNoiseTest {
                     Arrays.copyOfRange(next, 0, COUNT - WIDTH));
             float[] other = noisy(new RouterNoise(10, 0.2, 0.1, 1), logits, 1, PLACE);
             assertFalse(Arrays.equals(whole, other), "seeds make no difference");
+        }
+    }
+
+    /** Kernels draw the same; normal numbers are off by a bit of float64 at most. */
+    @Test
+    void drawsTheSameOnADevice() {
+        TestFake.use();
+        RouterNoise noise = new RouterNoise(9, 0.2, 0.1, 1);
+        for (Device device : List.of(Device.host(), Cuda.device(0))) {
+            for (boolean logits : new boolean[] {false, true}) {
+                float[] expected = noisy(noise, logits, 1, PLACE);
+                float[] actual = new float[COUNT];
+                Stream stream = device.defaultStream();
+                try (Compute compute = Compute.of(device);
+                        Buffer from = filled(logits ? 0 : 1);
+                        Buffer x = device.allocate(DataType.FLOAT32, COUNT)) {
+                    x.copyFrom(from.asSegment());
+                    if (logits) {
+                        noise.add(compute, x, WIDTH, PLACE, stream);
+                    } else {
+                        noise.scale(compute, x, WIDTH, PLACE, x, stream);
+                    }
+                    stream.synchronize();
+                    x.copyTo(actual);
+                }
+                for (int i = 0; i < COUNT; i++) {
+                    float most = logits ? Math.ulp(expected[i]) : 0;
+                    assertEquals(expected[i], actual[i], most, device + " at " + i);
+                }
+                String m =
+                        Messages.of(
+                                IllegalArgumentException.class,
+                                () -> atMinusThree(noise, device, logits));
+                assertTrue(m.contains("is -3"), m);
+            }
+        }
+    }
+
+    private static void atMinusThree(RouterNoise noise, Device device, boolean logits) {
+        Stream stream = device.defaultStream();
+        try (Compute compute = Compute.of(device);
+                Buffer x = device.allocate(DataType.FLOAT32, COUNT)) {
+            if (logits) {
+                noise.add(compute, x, WIDTH, -3, stream);
+            } else {
+                noise.scale(compute, x, WIDTH, -3, x, stream);
+            }
         }
     }
 
