@@ -91,7 +91,11 @@ abstract class CheckedMixture implements Mixture {
             Stream stream) {
         on(source, SOURCE, DataType.FLOAT32);
         long rows = Arguments.rows(source, SOURCE, width);
-        Arguments.columns("factors", factors.columns(), factors.firstColumn(), width);
+        Arguments.columns(
+                "factors",
+                /* width= */ factors.columns(),
+                factors.firstColumn(),
+                /* columns= */ width);
         floats(target, TARGET, source.count(), SOURCE);
         Arguments.sameOrApart(source, SOURCE, target, TARGET);
         if (places != null) {
