@@ -118,7 +118,7 @@ final class TokenChooser {
      * with Gumbel noise is x - log(y), for y of the exponential distribution, so the largest is at
      * the smallest y / exp(x), where the gate stands for exp(x). That expert e is drawn with
      * probability p_e over the sum of the others left: Maddison, Tarlow and Minka, "A* Sampling",
-     * arXiv 1411.0030, section 2.
+     * arXiv 1411.0030.
      */
     private void sampleLast(int t, long place) {
         int last = t * choices + choices - 1;

@@ -158,7 +158,7 @@ final class Ranks {
 
     /** A rank's number of the last vote. */
     double number(int r) {
-        return received.get(VOTE * r);
+        return received.get((long) VOTE * r);
     }
 
     /** The sum of all ranks' numbers, in rank order. */
@@ -174,7 +174,7 @@ final class Ranks {
     double worst() {
         double w = FINE;
         for (int r = 0; r < size; r++) {
-            w = Math.max(w, received.get(VOTE * r + 1));
+            w = Math.max(w, received.get((long) VOTE * r + 1));
         }
         return w;
     }
@@ -182,7 +182,7 @@ final class Ranks {
     String failedRanks() {
         List<Integer> failed = new ArrayList<>();
         for (int r = 0; r < size; r++) {
-            if (received.get(VOTE * r + 1) != FINE) {
+            if (received.get((long) VOTE * r + 1) != FINE) {
                 failed.add(r);
             }
         }
