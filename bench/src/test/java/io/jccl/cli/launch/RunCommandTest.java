@@ -221,8 +221,8 @@ public class RunCommandTest {
     }
 
     /**
-     * Runs a script of sh where the launcher would start jccl: for what concerns the launcher alone,
-     * in a hundredth of a JVM's time.
+     * Runs a script of sh where the launcher would start jccl: for what concerns the launcher
+     * alone, in a hundredth of a JVM's time.
      */
     private int runShell(String script, String... options) {
         List<String> arguments = new ArrayList<>(List.of(options));
@@ -320,7 +320,9 @@ public class RunCommandTest {
                 // What an earlier run has written stays.
                 List<String> said = Files.readAllLines(logs.resolve("rank-" + rank + ".out"));
                 assertEquals(times, said.size(), said::toString);
-                assertTrue(said.getLast().matches(time + "a=b with a path of " + rank), said::toString);
+                assertTrue(
+                        said.getLast().matches(time + "a=b with a path of " + rank),
+                        said::toString);
                 List<String> errors = Files.readAllLines(logs.resolve("rank-" + rank + ".err"));
                 assertTrue(errors.getLast().matches(time + "error of " + rank), errors::toString);
             }

@@ -80,8 +80,8 @@ final class ProcessTransport extends SharedMemoryTransport {
     }
 
     /**
-     * Maps memory for the first time. If this process was stopped for long, its peer may have
-     * given up and left, and may even have joined the next run with a file of the same name.
+     * Maps memory for the first time. If this process was stopped for long, its peer may have given
+     * up and left, and may even have joined the next run with a file of the same name.
      */
     private MemorySegment map(int r, int chunk) {
         MemorySegment mapped = null;

@@ -10,8 +10,7 @@ import java.time.Duration;
  * The memory that the ranks of one communicator share: the control block and access to each other's
  * buffers.
  */
-abstract sealed class SharedMemoryTransport
-        permits ThreadTransport, ProcessTransport {
+abstract sealed class SharedMemoryTransport permits ThreadTransport, ProcessTransport {
     /** Scratch memory of each rank, for foreign buffers and for forwarding algorithms. */
     static final long SCRATCH = 1L << 20;
 

@@ -22,8 +22,8 @@ final class ThreadTransport extends SharedMemoryTransport {
     private static final int PAD = 32;
 
     /**
-     * The segments that each rank has published: its send buffers, its receive buffers, those
-     * of messages.
+     * The segments that each rank has published: its send buffers, its receive buffers, those of
+     * messages.
      */
     private final @Nullable MemorySegment[][] published;
 
@@ -42,8 +42,7 @@ final class ThreadTransport extends SharedMemoryTransport {
                 ranks,
                 Arena.ofShared(),
                 false,
-                Long.toHexString(ThreadLocalRandom.current().nextLong(1, Long.MAX_VALUE))
-                        + "/0");
+                Long.toHexString(ThreadLocalRandom.current().nextLong(1, Long.MAX_VALUE)) + "/0");
     }
 
     private ThreadTransport(int ranks, Arena arena, boolean collected, String id) {
@@ -69,8 +68,7 @@ final class ThreadTransport extends SharedMemoryTransport {
 
     private static MemorySegment present(@Nullable MemorySegment s) {
         if (s == null) {
-            throw new IllegalStateException(
-                    "a rank published no buffer; this is a bug in JCCL");
+            throw new IllegalStateException("a rank published no buffer; this is a bug in JCCL");
         }
         return s;
     }
