@@ -57,6 +57,15 @@ public final class FakeBuild {
     }
 
     /**
+     * Flags of all fakes of this JVM, such as {@code -fsanitize=undefined}: the system property
+     * {@code jccl.fake.flags}, separated by blanks.
+     */
+    private static final List<String> OF_ALL =
+            Stream.of(System.getProperty("jccl.fake.flags", "").split(" "))
+                    .filter(f -> !f.isEmpty())
+                    .toList();
+
+    /**
      * The fakes as an installation: {@code lib} (also as {@code lib64}) holds {@code
      * libcudart.so.13}, {@code libnccl.so.2} and {@code libcublas.so.13}, {@code bin} the program
      * {@code fake_test}, which is linked to them. Serves as {@code CUDA_HOME} and {@code
@@ -66,6 +75,10 @@ public final class FakeBuild {
      * @return its folder
      */
     public static synchronized Path home(String... flags) {
+        return home(Stream.concat(OF_ALL.stream(), Stream.of(flags)).toList());
+    }
+
+    private static Path home(List<String> flags) {
         String compiler = compiler().orElse("");
         Assumptions.assumeFalse(
                 compiler.isEmpty(),
@@ -156,11 +169,11 @@ public final class FakeBuild {
         }
     }
 
-    private static void build(String compiler, String[] flags, Path folder, Path done)
+    private static void build(String compiler, List<String> flags, Path folder, Path done)
             throws IOException {
         List<String> command = new ArrayList<>();
         command.addAll(List.of("sh", sources().resolve("build").toString(), folder.toString()));
-        command.addAll(List.of(flags));
+        command.addAll(flags);
         Ended ended = run(Map.of("CC", compiler), command);
         if (ended.status() != 0) {
             throw new AssertionError(String.join(" ", command) + " failed:\n" + ended.output());
@@ -184,7 +197,7 @@ public final class FakeBuild {
         return module().resolve("src/test/c");
     }
 
-    private static String hash(String compiler, String[] flags) throws IOException {
+    private static String hash(String compiler, List<String> flags) throws IOException {
         MessageDigest digest;
         try {
             digest = MessageDigest.getInstance("SHA-256");
@@ -192,7 +205,7 @@ public final class FakeBuild {
             throw new AssertionError(e);
         }
         String version = run(Map.of(), List.of(compiler, "--version")).output();
-        digest.update((compiler + List.of(flags) + version).getBytes(StandardCharsets.UTF_8));
+        digest.update((compiler + flags + version).getBytes(StandardCharsets.UTF_8));
         for (Path folder : List.of(sources(), module().resolve("src/main/cuda"))) {
             try (Stream<Path> files = Files.list(folder)) {
                 for (Path file : files.sorted().toList()) {
