@@ -1,7 +1,7 @@
 package io.jccl.train;
 
 import io.jccl.compute.Compute;
-import io.jccl.compute.Update;
+import io.jccl.compute.ReusableUpdate;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
@@ -211,6 +211,10 @@ interface Weights extends AutoCloseable {
         private final Buffer[] state;
 
         private final Buffer norm;
+        private final ReusableUpdate formula = new ReusableUpdate();
+
+        /** The state of each weight, from the first step on. */
+        private Buffer[][] slices = {};
 
         OnGpu(Optimizer optimizer, Device device, long count, long[] places) {
             this.places = places;
@@ -266,16 +270,18 @@ interface Weights extends AutoCloseable {
                 compute.sumOfSquares(gradients.get(i), norm, i > 0, stream);
             }
             compute.stepControl(norm, 1 / factor, Double.POSITIVE_INFINITY, stream);
+            if (slices.length == 0) {
+                slices = slices(gradients);
+            }
             for (int i = 0; i < groups.length; i++) {
-                Buffer g = gradients.get(i);
-                long from = places[i];
-                Update rule = groups[i].optimizer().update(step, rate * groups[i].rate());
+                Buffer[] of = slices[i];
+                groups[i].optimizer().update(step, rate * groups[i].rate(), formula);
                 compute.update(
-                        rule,
-                        state[0].slice(from, g.count()),
-                        moment(1, from, g),
-                        moment(2, from, g),
-                        g,
+                        formula,
+                        of[0],
+                        of.length > 1 ? of[1] : null,
+                        of.length > 2 ? of[2] : null,
+                        gradients.get(i),
                         null,
                         1,
                         norm,
@@ -284,8 +290,14 @@ interface Weights extends AutoCloseable {
             return Math.sqrt(norm.get(0));
         }
 
-        private @Nullable Buffer moment(int at, long from, Buffer gradient) {
-            return at < state.length ? state[at].slice(from, gradient.count()) : null;
+        private Buffer[][] slices(List<Buffer> gradients) {
+            Buffer[][] all = new Buffer[gradients.size()][state.length];
+            for (int i = 0; i < all.length; i++) {
+                for (int k = 0; k < state.length; k++) {
+                    all[i][k] = state[k].slice(places[i], gradients.get(i).count());
+                }
+            }
+            return all;
         }
 
         /** The state in host memory, for files. */
