@@ -72,7 +72,7 @@ final class CudaCompression extends CheckedCompression {
         long tiles = (n + TILE - 1) / TILE;
         long chunk = (tiles + CHUNKS - 1) / CHUNKS * TILE;
         int chunks = (int) ((n + chunk - 1) / chunk);
-        int blocks = blocks(chunks);
+        int blocks = compute.blocksOf(chunks);
         count.launch().put(x).put(n).put(chunk).put(scratch).run(s, blocks);
         offsets.launch().put(scratch).put(chunks).run(s, 1);
         move.launch().put(x).put(n).put(chunk).put(scratch).put(selection).put(k).run(s, blocks);
@@ -96,24 +96,23 @@ final class CudaCompression extends CheckedCompression {
                 .put((long) matrices.shapes().size());
     }
 
-    private int blocks(int units) {
-        return Math.min(units, compute.mostBlocks());
-    }
-
     @Override
     void doNormalize(ThinMatrices matrices, Stream stream) {
-        launch(normalize, matrices).run(compute.on(stream), blocks(matrices.columns()));
+        launch(normalize, matrices).run(compute.on(stream), compute.blocksOf(matrices.columns()));
     }
 
     @Override
     void doOrthonormalize(ThinMatrices matrices, Stream stream) {
-        launch(orthonormalize, matrices).run(compute.on(stream), blocks(matrices.shapes().size()));
+        launch(orthonormalize, matrices)
+                .run(compute.on(stream), compute.blocksOf(matrices.shapes().size()));
     }
 
     @Override
     void doRedraw(ThinMatrices matrices, Buffer drawn, long seed, Stream stream) {
         CudaStream s = compute.on(stream);
-        launch(findZero, matrices).put(matrices.zero()).run(s, blocks(matrices.columns()));
+        launch(findZero, matrices)
+                .put(matrices.zero())
+                .run(s, compute.blocksOf(matrices.columns()));
         launch(redraw, matrices).put(matrices.zero()).put(seed).put(drawn).run(s, 1);
     }
 }

@@ -137,14 +137,13 @@ final class CudaCompute extends CheckedCompute {
         return CudaStream.of(stream, device);
     }
 
-    /** Blocks that the device runs at once. */
-    int mostBlocks() {
-        return mostBlocks;
+    /** A block for each unit, as far as they run at once. */
+    int blocksOf(long units) {
+        return (int) Math.min(units, mostBlocks);
     }
 
     int blocks(long elements) {
-        long wanted = (elements + UNROLL * CudaKernel.BLOCK - 1) / (UNROLL * CudaKernel.BLOCK);
-        return (int) Math.min(wanted, mostBlocks);
+        return blocksOf((elements + UNROLL * CudaKernel.BLOCK - 1) / (UNROLL * CudaKernel.BLOCK));
     }
 
     @Override

@@ -153,11 +153,6 @@ final class CudaLayers extends CheckedLayers {
         return compute.on(stream);
     }
 
-    /** A block for each unit, as far as they run at once. */
-    private int blocksOf(long units) {
-        return (int) Math.min(units, compute.mostBlocks());
-    }
-
     private int blocks(long elements) {
         return compute.blocks(elements);
     }
@@ -181,7 +176,7 @@ final class CudaLayers extends CheckedLayers {
                 .put(norm.epsilon())
                 .put(y)
                 .put(statistics)
-                .run(on(stream), blocksOf(rows));
+                .run(on(stream), compute.blocksOf(rows));
     }
 
     @Override
@@ -202,7 +197,7 @@ final class CudaLayers extends CheckedLayers {
                 .put(statistics)
                 .put(outputGradient)
                 .put(gradient)
-                .run(on(stream), blocksOf(rows));
+                .run(on(stream), compute.blocksOf(rows));
     }
 
     @Override
@@ -220,7 +215,7 @@ final class CudaLayers extends CheckedLayers {
                 .put(statistics)
                 .put(outputGradient)
                 .put(gradient)
-                .run(on(stream), blocksOf((norm.width() + COLUMNS - 1) / COLUMNS));
+                .run(on(stream), compute.blocksOf((norm.width() + COLUMNS - 1) / COLUMNS));
     }
 
     @Override
@@ -296,7 +291,7 @@ final class CudaLayers extends CheckedLayers {
                 .put(x.count() / target.count())
                 .put(target.count())
                 .put(target)
-                .run(on(stream), blocksOf((target.count() + COLUMNS - 1) / COLUMNS));
+                .run(on(stream), compute.blocksOf((target.count() + COLUMNS - 1) / COLUMNS));
     }
 
     @Override
@@ -309,7 +304,7 @@ final class CudaLayers extends CheckedLayers {
                 .put((long) width)
                 .put(target)
                 .put(rows)
-                .run(on(stream), blocksOf(rows));
+                .run(on(stream), compute.blocksOf(rows));
     }
 
     @Override
@@ -322,7 +317,9 @@ final class CudaLayers extends CheckedLayers {
                 .put(k)
                 .put(values)
                 .put(indices)
-                .run(on(stream), blocksOf((rows + CudaKernel.BLOCK - 1) / CudaKernel.BLOCK));
+                .run(
+                        on(stream),
+                        compute.blocksOf((rows + CudaKernel.BLOCK - 1) / CudaKernel.BLOCK));
     }
 
     @Override
@@ -367,7 +364,7 @@ final class CudaLayers extends CheckedLayers {
                 .put(source)
                 .put(source.count() / width)
                 .put(dots)
-                .run(on(stream), blocksOf(rows));
+                .run(on(stream), compute.blocksOf(rows));
     }
 
     @Override
@@ -387,7 +384,7 @@ final class CudaLayers extends CheckedLayers {
                 .put(losses)
                 .put(gradient)
                 .put(scale)
-                .run(on(stream), blocksOf(labels.count()));
+                .run(on(stream), compute.blocksOf(labels.count()));
     }
 
     private static KernelLaunch shape(KernelLaunch launch, AttentionShape shape) {
@@ -405,7 +402,7 @@ final class CudaLayers extends CheckedLayers {
         shape(kernels.forward().launch().put(qkv), shape)
                 .put(out)
                 .put(logSums)
-                .run(on(stream), blocksOf(kernels.units(shape, shape.heads())));
+                .run(on(stream), compute.blocksOf(kernels.units(shape, shape.heads())));
     }
 
     @Override
@@ -432,12 +429,12 @@ final class CudaLayers extends CheckedLayers {
                 .put(logSums)
                 .put(scratch)
                 .put(gradient)
-                .run(s, blocksOf(kernels.units(shape, shape.heads())));
+                .run(s, compute.blocksOf(kernels.units(shape, shape.heads())));
         shape(kernels.keys().launch().put(qkv), shape)
                 .put(outputGradient)
                 .put(logSums)
                 .put(scratch)
                 .put(gradient)
-                .run(s, blocksOf(kernels.units(shape, shape.keyHeads())));
+                .run(s, compute.blocksOf(kernels.units(shape, shape.keyHeads())));
     }
 }

@@ -29,11 +29,6 @@ final class CudaMixture extends CheckedMixture {
         addSums = compute.kernel("add_pair_sums");
     }
 
-    /** Blocks for units of which a block takes one at a time. */
-    private int blocks(long units) {
-        return (int) Math.min(units, compute.mostBlocks());
-    }
-
     @Override
     void doScale(
             RandomFactors f,
@@ -92,7 +87,7 @@ final class CudaMixture extends CheckedMixture {
                 .put(b)
                 .put(difference)
                 .put(share)
-                .run(compute.on(stream), blocks(share.count()));
+                .run(compute.on(stream), compute.blocksOf(share.count()));
     }
 
     @Override
@@ -133,14 +128,14 @@ final class CudaMixture extends CheckedMixture {
                 .put(share)
                 .put(ofX)
                 .put(scratch)
-                .run(s, Math.max(1, blocks(rows)));
+                .run(s, Math.max(1, compute.blocksOf(rows)));
         sum.launch()
                 .put(x)
                 .put(rows)
                 .put((long) width)
                 .put(scratch)
                 .put(sums)
-                .run(s, blocks(width + 1L));
+                .run(s, compute.blocksOf(width + 1L));
     }
 
     @Override

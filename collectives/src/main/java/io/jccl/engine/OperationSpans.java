@@ -151,7 +151,7 @@ public final class OperationSpans implements AutoCloseable {
 
     // ---- called by who measures
 
-    /** Forgets what was measured, and begins anew. */
+    /** Starts a measurement; the spans of an earlier one are discarded. */
     public synchronized void begin() {
         used = 0;
         measuring = true;

@@ -90,7 +90,7 @@ public final class MixtureLoops {
      * @param index of the element
      * @return 0, or 1 / (1 - probability)
      */
-    public static float keep(double probability, long stream, long index) {
+    private static float keep(double probability, long stream, long index) {
         return probability > 0 && SplitMix.uniform(stream, index) < probability
                 ? 0
                 : (float) (1 / (1 - probability));

@@ -80,7 +80,7 @@ class ProbeCudaTest {
         for (ProbeResult.Elementwise e : found.elementwise()) {
             Double rate = e.gigabytesPerSecond();
             assertTrue(rate != null, e::toString);
-            double part = ofACopy(r, e.operation(), e.elements());
+            double part = shareOfCopy(r, e.operation(), e.elements());
             assertEquals(rate / copy, part, 0.01 * rate / copy, e.operation());
         }
         for (ProbeResult.Access m : found.memory()) {
@@ -123,7 +123,7 @@ class ProbeCudaTest {
     }
 
     /** The last column of an operation's row. */
-    private static double ofACopy(Result r, String operation, long elements) {
+    private static double shareOfCopy(Result r, String operation, long elements) {
         r.has("of a copy");
         String begin = " +" + operation + " +float +" + (elements >> 10) + "K +.*";
         String row = r.text().lines().filter(l -> l.matches(begin)).findFirst().orElseThrow();

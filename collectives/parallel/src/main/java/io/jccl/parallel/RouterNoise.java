@@ -180,19 +180,6 @@ public record RouterNoise(long seed, double jitter, double dropout, double devia
         compute.mixture().addNormal(deviation, seed + LOGITS, first, logits, stream);
     }
 
-    /**
-     * The factor of dropout for one element: 0 with the given probability, else the inverse of what
-     * is left of 1 (Srivastava et al., "Dropout", 2014, in its inverted form).
-     *
-     * @param probability 0 to less than 1
-     * @param stream of the numbers drawn
-     * @param index of the element
-     * @return 0, or 1 / (1 - probability)
-     */
-    public static float keep(double probability, long stream, long index) {
-        return MixtureLoops.keep(probability, stream, index);
-    }
-
     private static void check(Buffer buffer, int width, String what) {
         if (buffer.device().kind() != Device.Kind.HOST
                 || buffer.dataType() != DataType.FLOAT32
