@@ -1,7 +1,6 @@
 package io.jccl;
 
 import io.jccl.contract.Case;
-import io.jccl.device.Cuda;
 import io.jccl.device.Device;
 import io.jccl.testfake.TestFake;
 import java.util.List;
@@ -27,7 +26,7 @@ class NcclEngineTest extends ThreadedContractTest {
 
     @Override
     protected List<Communicator> open(int ranks, CommunicatorOptions options) {
-        List<Device> devices = IntStream.range(0, ranks).mapToObj(Cuda::device).toList();
+        List<Device> devices = IntStream.range(0, ranks).mapToObj(TestFake::device).toList();
         return Communicator.local(devices, options);
     }
 

@@ -7,7 +7,6 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.device.Buffer;
-import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
@@ -291,7 +290,7 @@ class NcclTimeoutTest {
                                         "j",
                                         r,
                                         2,
-                                        Cuda.device(r),
+                                        TestFake.device(r),
                                         SHORT.withTimeout(timeout))));
         List<Communicator> all = ranks.stream().map(Objects::requireNonNull).toList();
         try {
@@ -382,7 +381,7 @@ class NcclTimeoutTest {
                         List.of(ranks),
                         r -> {
                             Communicator c =
-                                    Communicator.join(store, "j", r, 3, Cuda.device(r), options);
+                                    Communicator.join(store, "j", r, 3, TestFake.device(r), options);
                             synchronized (made) {
                                 made.add(c);
                             }
@@ -578,7 +577,7 @@ class NcclTimeoutTest {
         List<@Nullable Throwable> errors =
                 NcclRanks.errors(
                         List.of(-1, 3),
-                        r -> Communicator.join(Store.inMemory(), "j", r, 3, Cuda.device(0), SHORT));
+                        r -> Communicator.join(Store.inMemory(), "j", r, 3, TestFake.device(0), SHORT));
         for (Throwable t : errors) {
             assertInstanceOf(IllegalArgumentException.class, t);
             names(t, "expected 0 to 2");

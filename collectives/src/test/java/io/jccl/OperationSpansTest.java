@@ -4,12 +4,11 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.device.Buffer;
-import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
-import io.jccl.engine.OperationSpans;
 import io.jccl.engine.OperationSpans.Span;
+import io.jccl.engine.OperationSpans;
 import io.jccl.testfake.TestFake;
 import io.jccl.testkit.AllocationRounds;
 import io.jccl.testkit.Messages;
@@ -34,7 +33,7 @@ class OperationSpansTest {
     void operationsOfADeviceAreCountedAndTimed() throws Exception {
         long live = TestFake.live("events");
         List<Communicator> ranks = NcclRanks.open(2, NcclRanks.OPTIONS);
-        try (OperationSpans spans = OperationSpans.of(Cuda.device(0))) {
+        try (OperationSpans spans = OperationSpans.of(TestFake.device(0))) {
             spans.begin();
             long start = System.nanoTime();
             List<Throwable> errors =
@@ -120,14 +119,14 @@ class OperationSpansTest {
 
     @Test
     void oneAtATimeAndOnlyGpus() {
-        OperationSpans first = OperationSpans.of(Cuda.device(0));
+        OperationSpans first = OperationSpans.of(TestFake.device(0));
         String refused =
-                Messages.of(IllegalStateException.class, () -> OperationSpans.of(Cuda.device(1)));
+                Messages.of(IllegalStateException.class, () -> OperationSpans.of(TestFake.device(1)));
         first.close();
         assertTrue(refused.contains("measured already, on cuda:0"), refused);
-        OperationSpans second = OperationSpans.of(Cuda.device(1));
+        OperationSpans second = OperationSpans.of(TestFake.device(1));
         first.close();
-        Messages.of(IllegalStateException.class, () -> OperationSpans.of(Cuda.device(0)));
+        Messages.of(IllegalStateException.class, () -> OperationSpans.of(TestFake.device(0)));
         second.close();
         String host =
                 Messages.of(IllegalArgumentException.class, () -> OperationSpans.of(Device.host()));

@@ -1,16 +1,16 @@
 package io.jccl.compute;
 
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.testfake.TestFake;
+import java.time.Duration;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.device.Buffer;
-import io.jccl.device.Cuda;
-import io.jccl.device.DataType;
-import io.jccl.device.Device;
-import java.time.Duration;
-import org.junit.jupiter.params.ParameterizedTest;
-import org.junit.jupiter.params.provider.EnumSource;
 
 /** Rows, columns and time; and what every operation refuses. */
 class ComputeRowsTest extends ComputeTests {
@@ -139,7 +139,7 @@ class ComputeRowsTest extends ComputeTests {
                             "the duration is PT11S",
                             () -> r.c.spin(Duration.ofSeconds(11), r.stream));
                     boolean host = r.c.device().kind() == Device.Kind.HOST;
-                    Device other = host ? Cuda.device(0) : Device.host();
+                    Device other = host ? TestFake.device(0) : Device.host();
                     Buffer elsewhere = other.allocate(DataType.FLOAT32, 3);
                     open.add(elsewhere);
                     refuses("the target is on " + other, () -> r.c.add(f, f, elsewhere, r.stream));

@@ -3,7 +3,6 @@ package io.jccl.compute;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
 import io.jccl.device.Buffer;
-import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
@@ -66,7 +65,7 @@ abstract class ComputeTests {
                     if (this == CUDA_REVERSED) {
                         TestFake.threadsReversed();
                     }
-                    yield Compute.of(Cuda.device(1));
+                    yield Compute.of(TestFake.device(1));
                 }
             };
         }

@@ -2,24 +2,50 @@ package io.jccl.testfake;
 
 import io.jccl.bindings.CudaApi;
 import io.jccl.bindings.NativeLibraries;
+import io.jccl.device.Cuda;
+import io.jccl.device.Device;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.nio.file.Path;
 import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import org.junit.jupiter.api.Assumptions;
 
 /**
  * The fakes of libcudart, libnccl and libcublas in this JVM: how tests put them in place, steer
  * them and ask them. Tests call no native code themselves, so commands go through a function that
  * JCCL binds.
+ *
+ * <p>With the system property {@code jccl.test.gpu} tests run on the libraries and GPUs of this
+ * machine instead. What steers or asks the fakes ends such a test as skipped.
  */
 public final class TestFake {
+    private static final boolean GPU = Boolean.getBoolean("jccl.test.gpu");
+
+    /** Views of the machine's GPUs, as the devices that it lacks. */
+    private static final Map<Integer, Device> VIEWS = new ConcurrentHashMap<>();
+
     private TestFake() {}
+
+    /**
+     * A CUDA device, of which tests may take eight; the same object for every call. On a machine
+     * with fewer GPUs several are views of the same.
+     */
+    public static Device device(int index) {
+        return GPU && index >= Cuda.deviceCount()
+                ? VIEWS.computeIfAbsent(index, i -> Cuda.view(i % Cuda.deviceCount()))
+                : Cuda.device(index);
+    }
 
     /**
      * Makes the fakes what this JVM finds as NCCL, CUDA and cuBLAS; before the first use of any.
      */
     public static void use() {
+        if (GPU) {
+            return;
+        }
         Path built = FakeBuild.folder();
         System.setProperty("jccl.nccl", built.resolve("libnccl.so.2").toString());
         System.setProperty("jccl.cudart", built.resolve("libcudart.so.13").toString());
@@ -45,6 +71,9 @@ public final class TestFake {
 
     /** Removes all rules, and ends hangs and sticky errors. */
     public static void reset() {
+        if (GPU) {
+            return;
+        }
         command("clear:");
         command("release:");
         command("sticky:0");
@@ -78,9 +107,12 @@ public final class TestFake {
         command("sticky:" + error);
     }
 
-    /** How many objects of a kind there are, such as {@code streams}, or {@code all}. */
+    /**
+     * How many objects of a kind there are, such as {@code streams}, or {@code all}; on a GPU 0,
+     * since nobody counts them there.
+     */
     public static long live(String kind) {
-        return command("live:" + kind);
+        return GPU ? 0 : command("live:" + kind);
     }
 
     /** How often a function was called. */
@@ -89,6 +121,7 @@ public final class TestFake {
     }
 
     private static int command(String text) {
+        Assumptions.assumeFalse(GPU, "on a GPU nobody answers " + text);
         CudaApi cuda = NativeLibraries.cuda();
         try (Arena arena = Arena.ofConfined()) {
             MemorySegment answer = arena.allocate(ValueLayout.JAVA_INT);

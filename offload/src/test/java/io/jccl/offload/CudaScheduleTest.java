@@ -1,15 +1,11 @@
 package io.jccl.offload;
 
-import static org.junit.jupiter.api.Assertions.assertEquals;
-import static org.junit.jupiter.api.Assertions.assertThrows;
-import static org.junit.jupiter.api.Assertions.assertTrue;
-
 import io.jccl.device.Buffer;
-import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
+import io.jccl.testfake.TestFake;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -19,6 +15,10 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
 
 /** The schedule on the fake of libcudart. Work is a copy on the device, which reads all of it. */
 @Timeout(value = 120, unit = TimeUnit.SECONDS)
@@ -36,12 +36,12 @@ class CudaScheduleTest {
 
     @BeforeEach
     void useTheDouble() throws Exception {
-        CudaFake.use();
+        TestFake.use();
     }
 
     @AfterEach
     void closeAll() throws Exception {
-        CudaFake.reset();
+        TestFake.reset();
         for (AutoCloseable c : open.reversed()) {
             c.close();
         }
@@ -53,7 +53,7 @@ class CudaScheduleTest {
     }
 
     private Tiers tiers(long budget, boolean pinned) {
-        Device device = Cuda.device(0);
+        Device device = TestFake.device(0);
         Budgets budgets = new Budgets(Map.of(Tier.DEVICE, budget));
         TransferOptions small = TransferOptions.DEFAULT.withChunkBytes(1024).withDepth(3);
         TransferEngine engine = closing(TransferEngine.create(device, small));
@@ -136,10 +136,10 @@ class CudaScheduleTest {
         try (LayerSchedule s = LayerSchedule.create(layers, tiers, OPTIONS.withDepth(1))) {
             train(s, 1);
             for (int which : new int[] {1, 5, 17, 40}) {
-                CudaFake.inject("cudaMemcpyAsync:" + which + ":error=1");
+                TestFake.inject("cudaMemcpyAsync:" + which + ":error=1");
                 Throwable e = assertThrows(JcclException.class, () -> train(s, 2));
                 assertTrue(String.valueOf(e.getMessage()).contains("cudaMemcpy"), e::toString);
-                CudaFake.reset();
+                TestFake.reset();
                 train(s, 3 + which);
             }
         }

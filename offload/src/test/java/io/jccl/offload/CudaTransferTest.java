@@ -1,10 +1,5 @@
 package io.jccl.offload;
 
-import static org.junit.jupiter.api.Assertions.assertEquals;
-import static org.junit.jupiter.api.Assertions.assertFalse;
-import static org.junit.jupiter.api.Assertions.assertThrows;
-import static org.junit.jupiter.api.Assertions.assertTrue;
-
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
@@ -12,6 +7,7 @@ import io.jccl.device.Device;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
+import io.jccl.testfake.TestFake;
 import java.lang.foreign.MemorySegment;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -27,6 +23,11 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
 
 /** Pools and the engine on a GPU, played by the fake of libcudart. */
 @Timeout(value = 120, unit = TimeUnit.SECONDS)
@@ -39,12 +40,12 @@ class CudaTransferTest {
 
     @BeforeAll
     static void useTheDouble() throws Exception {
-        CudaFake.use();
+        TestFake.use();
     }
 
     @AfterEach
     void closeAll() throws Exception {
-        CudaFake.reset();
+        TestFake.reset();
         for (AutoCloseable c : open.reversed()) {
             c.close();
         }
@@ -56,7 +57,7 @@ class CudaTransferTest {
     }
 
     private static Device gpu() {
-        return Cuda.device(0);
+        return TestFake.device(0);
     }
 
     private Buffer pinned(int count) {
@@ -161,13 +162,13 @@ class CudaTransferTest {
         TransferEngine engine = engine();
         Buffer host = counting(pinned(300), 1);
         Buffer device = onGpu(300);
-        long calls = CudaFake.calls(function);
-        CudaFake.inject(function + ":2:error=1");
+        long calls = TestFake.calls(function);
+        TestFake.inject(function + ":2:error=1");
         Transfer bad = engine.toDevice(host, device, 0);
         JcclException e = assertThrows(JcclException.class, () -> bad.await(WAIT));
         assertTrue(String.valueOf(e.getMessage()).contains(function), e::getMessage);
-        assertTrue(CudaFake.calls(function) > Math.max(calls, 0));
-        CudaFake.reset();
+        assertTrue(TestFake.calls(function) > Math.max(calls, 0));
+        TestFake.reset();
         assertEquals(1, engine.toDeviceStats().failures());
         bad.restart().await(WAIT);
         same(host, device);
@@ -179,7 +180,7 @@ class CudaTransferTest {
     @Test
     void chunksAreDroppedWhileOthersAreDelayed() {
         TransferEngine engine = engine();
-        CudaFake.inject("cudaMemcpyAsync:*:delay=20");
+        TestFake.inject("cudaMemcpyAsync:*:delay=20");
         Buffer host = counting(pinned(64 * 100), 1);
         Buffer device = onGpu(64 * 100);
         Transfer slow = engine.toDevice(host, device, 0);
@@ -189,17 +190,17 @@ class CudaTransferTest {
         assertTrue(slow.cancel());
         assertThrows(CancellationException.class, () -> slow.await(WAIT));
         assertTrue(engine.toDeviceStats().chunks() < 100);
-        CudaFake.reset();
+        TestFake.reset();
         slow.restart().await(WAIT);
         same(host, device);
     }
 
     @Test
     void nothingIsLeftBehind() {
-        Cuda.device(0); // has streams of its own
-        long streams = CudaFake.live("streams");
-        long events = CudaFake.live("events");
-        long host = CudaFake.live("host");
+        TestFake.device(0); // has streams of its own
+        long streams = TestFake.live("streams");
+        long events = TestFake.live("events");
+        long host = TestFake.live("host");
         Budgets budgets = new Budgets(Map.of());
         Buffer device = gpu().allocate(DataType.INT32, 1000);
         try (TransferEngine engine = TransferEngine.create(gpu(), SMALL, budgets);
@@ -214,9 +215,9 @@ class CudaTransferTest {
         }
         device.close();
         assertEquals(0, budgets.used(Tier.PINNED));
-        assertEquals(streams, CudaFake.live("streams"));
-        assertEquals(events, CudaFake.live("events"));
-        assertEquals(host, CudaFake.live("host"));
+        assertEquals(streams, TestFake.live("streams"));
+        assertEquals(events, TestFake.live("events"));
+        assertEquals(host, TestFake.live("host"));
     }
 
     /**
@@ -224,8 +225,8 @@ class CudaTransferTest {
      */
     @Test
     void nothingIsLeftBehindByAThreadThatEndsLate() throws Exception {
-        Cuda.device(0);
-        long before = CudaFake.live("all");
+        TestFake.device(0);
+        long before = TestFake.live("all");
         CountDownLatch telling = new CountDownLatch(1);
         Runnable slowly =
                 () -> {
@@ -239,19 +240,19 @@ class CudaTransferTest {
         try (Buffer device = gpu().allocate(DataType.INT32, 100);
                 Buffer from = Device.host().allocate(DataType.INT32, 100);
                 TransferEngine engine = TransferEngine.create(gpu(), SMALL)) {
-            CudaFake.inject("cudaMemcpyAsync:1:error=1");
+            TestFake.inject("cudaMemcpyAsync:1:error=1");
             Transfer fails = engine.start(true, from, device, 0, null, slowly);
             assertTrue(telling.await(30, TimeUnit.SECONDS));
             assertThrows(JcclException.class, () -> fails.await(WAIT));
         }
-        assertEquals(before, CudaFake.live("all"), "all is freed");
+        assertEquals(before, TestFake.live("all"), "all is freed");
     }
 
     @Test
     void poolsLeaseAndRefuseWhatWasGivenBack() {
         Budgets budgets = new Budgets(Map.of());
         PoolOptions options = PoolOptions.DEFAULT.withSlabBytes(1 << 20).withAlignment(256);
-        long slabs = CudaFake.live("host");
+        long slabs = TestFake.live("host");
         try (BufferPool pinned = BufferPool.pinned(gpu(), budgets, options);
                 BufferPool device = BufferPool.device(gpu(), budgets, options);
                 Stream stream = gpu().newStream()) {
@@ -259,7 +260,7 @@ class CudaTransferTest {
             Buffer other = pinned.allocate(DataType.INT32, 100);
             Buffer b = device.allocate(DataType.INT32, 100);
             assertTrue(Cuda.isPinned(a));
-            assertEquals(slabs + 1, CudaFake.live("host"));
+            assertEquals(slabs + 1, TestFake.live("host"));
             assertEquals(0, a.address() % 256);
             assertEquals(0, b.address() % 256);
             counting(a, 3);
@@ -276,7 +277,7 @@ class CudaTransferTest {
             assertThrows(IllegalStateException.class, () -> stream.copy(a, other));
             other.close();
         }
-        assertEquals(slabs, CudaFake.live("host"));
+        assertEquals(slabs, TestFake.live("host"));
         assertFalse(Cuda.isPinned(Buffer.wrap(MemorySegment.ofArray(new int[4]), DataType.INT32)));
     }
 
@@ -284,11 +285,11 @@ class CudaTransferTest {
     void withoutPinnedMemoryTheErrorNamesTierAndBytes() {
         try (BufferPool pool =
                 BufferPool.pinned(gpu(), new Budgets(Map.of()), PoolOptions.DEFAULT)) {
-            CudaFake.inject("cudaHostAlloc:*:error=2");
+            TestFake.inject("cudaHostAlloc:*:error=2");
             OffloadMemoryException e =
                     assertThrows(OffloadMemoryException.class, () -> pool.take(1000));
             assertEquals(Tier.PINNED, e.tier());
-            CudaFake.reset();
+            TestFake.reset();
             pool.give(pool.take(1000));
         }
     }
@@ -306,11 +307,11 @@ class CudaTransferTest {
             b.unpin(true);
             for (int i = 0; i < 3; i++) {
                 b.moveTo(Tier.DEVICE, WAIT);
-                CudaFake.inject("cudaMemcpyAsync:1:error=1");
+                TestFake.inject("cudaMemcpyAsync:1:error=1");
                 assertThrows(JcclException.class, () -> b.moveTo(Tier.PINNED, WAIT));
                 assertEquals(Tier.DEVICE, b.tier());
                 assertEquals(0, pinned.stats().blocks());
-                CudaFake.reset();
+                TestFake.reset();
                 b.moveTo(Tier.PINNED, WAIT);
                 assertEquals(0, device.stats().blocks());
             }
@@ -340,7 +341,7 @@ class CudaTransferTest {
                 TransferEngine.create(gpu(), SMALL.withCloseTimeout(Duration.ofMillis(100)));
         Buffer host = counting(pinned(300), 1);
         Buffer device = onGpu(300);
-        CudaFake.inject("cudaEventQuery:*:error=600"); // not ready, for ever
+        TestFake.inject("cudaEventQuery:*:error=600"); // not ready, for ever
         Transfer stuck = engine.toDevice(host, device, 0);
         while (engine.toDeviceStats().peakInFlight() == 0) {
             Thread.onSpinWait();

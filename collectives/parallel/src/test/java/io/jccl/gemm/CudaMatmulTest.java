@@ -12,7 +12,6 @@ import io.jccl.bindings.CudaException;
 import io.jccl.bindings.CudaFatalException;
 import io.jccl.bindings.generated.cublas.cublas_h;
 import io.jccl.device.Buffer;
-import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Graph;
@@ -53,7 +52,7 @@ class CudaMatmulTest {
 
     @BeforeEach
     void start() {
-        gpu = Cuda.device(0);
+        gpu = TestFake.device(0);
         handles = TestFake.live("cublas");
     }
 
@@ -290,7 +289,7 @@ class CudaMatmulTest {
         try (Matmul matmul = Matmul.of(gpu, 1);
                 Buffer a = gpu.allocate(DataType.FLOAT32, 4);
                 Buffer h = gpu.allocate(DataType.BFLOAT16, 4);
-                Buffer there = Cuda.device(1).allocate(DataType.FLOAT32, 4);
+                Buffer there = TestFake.device(1).allocate(DataType.FLOAT32, 4);
                 Buffer host = Device.host().allocate(DataType.FLOAT32, 4)) {
             long products = TestFake.calls("cublasGemmEx");
             Stream stream = gpu.defaultStream();
@@ -373,7 +372,7 @@ class CudaMatmulTest {
 
     @Test
     void aFullDeviceIsSaid() {
-        Device full = Cuda.device(5);
+        Device full = TestFake.device(5);
         Buffer most = full.allocate(DataType.INT8, (1L << 30) - (1 << 20));
         try {
             CublasException e =

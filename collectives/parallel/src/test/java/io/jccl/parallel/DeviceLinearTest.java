@@ -7,7 +7,6 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.device.Buffer;
-import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
@@ -39,7 +38,7 @@ class DeviceLinearTest {
     }
 
     private static List<Device> devices(int count) {
-        return IntStream.range(0, count).mapToObj(Cuda::device).toList();
+        return IntStream.range(0, count).mapToObj(TestFake::device).toList();
     }
 
     /** Random layers of any shape and option that devices have, against double loops. */

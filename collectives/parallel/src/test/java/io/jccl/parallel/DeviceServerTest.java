@@ -9,7 +9,6 @@ import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.compute.Compute;
 import io.jccl.device.Buffer;
-import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.parallel.ServerOptions.Consistency;
@@ -37,7 +36,7 @@ class DeviceServerTest {
 
     /** A device that only some ranks use: of a worker, or of a server. */
     private static Device device(boolean gpu, int rank) {
-        return gpu ? Cuda.device(rank) : Device.host();
+        return gpu ? TestFake.device(rank) : Device.host();
     }
 
     private static double gradient(int rank, int step, int i) {
@@ -140,7 +139,7 @@ class DeviceServerTest {
         Communicator.runLocal(
                 2,
                 c -> {
-                    Device own = Cuda.device(c.rank());
+                    Device own = TestFake.device(c.rank());
                     try (Compute compute = Compute.of(own);
                             Buffer parameters = own.allocate(DataType.FLOAT32, COUNT).zero();
                             Buffer gradients = own.allocate(DataType.FLOAT32, COUNT)) {
@@ -177,7 +176,7 @@ class DeviceServerTest {
         Communicator.runLocal(
                 2,
                 c -> {
-                    Device own = Cuda.device(c.rank());
+                    Device own = TestFake.device(c.rank());
                     try (Compute compute = Compute.of(own);
                             Buffer parameters = own.allocate(DataType.FLOAT32, 100).zero();
                             Buffer gradients = own.allocate(DataType.FLOAT32, 100).zero()) {
@@ -211,7 +210,7 @@ class DeviceServerTest {
     @Test
     void aCommunicatorOfNcclIsRefused() {
         Communicator.runLocal(
-                List.of(Cuda.device(0), Cuda.device(1)),
+                List.of(TestFake.device(0), TestFake.device(1)),
                 CommunicatorOptions.DEFAULT,
                 c -> {
                     try (Buffer b = c.device().allocate(DataType.FLOAT32, 4)) {

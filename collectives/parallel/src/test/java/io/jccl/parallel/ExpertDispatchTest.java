@@ -10,7 +10,6 @@ import io.jccl.CollectiveMismatchException;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.device.Buffer;
-import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.parallel.RouterOptions.Overflow;
@@ -19,8 +18,8 @@ import io.jccl.testfake.TestFake;
 import io.jccl.testkit.AllocationRounds;
 import io.jccl.testkit.Messages;
 import io.jccl.testkit.MpiLauncher;
-import io.jccl.testkit.Workers;
 import io.jccl.testkit.Workers.Worker;
+import io.jccl.testkit.Workers;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -381,7 +380,7 @@ class ExpertDispatchTest {
         seeded("gpus", ranks);
         TestFake.use();
         Communicator.runLocal(
-                IntStream.range(0, ranks).mapToObj(Cuda::device).toList(),
+                IntStream.range(0, ranks).mapToObj(TestFake::device).toList(),
                 CommunicatorOptions.DEFAULT,
                 c -> ExpertBodies.layers(c, seed, rounds, mostTokens));
     }
@@ -397,7 +396,7 @@ class ExpertDispatchTest {
         Communicator.runLocal(2, c -> keep(onHost, pass(c)));
         List<float[]> onGpus = new ArrayList<>();
         Communicator.runLocal(
-                List.of(Cuda.device(0), Cuda.device(1)),
+                List.of(TestFake.device(0), TestFake.device(1)),
                 CommunicatorOptions.DEFAULT,
                 c -> keep(onGpus, pass(c)));
         assertEquals(2, onHost.size());
@@ -459,7 +458,7 @@ class ExpertDispatchTest {
     void gpusNameABadLogitAndBuffersOfTheHost() {
         TestFake.use();
         Communicator.runLocal(
-                List.of(Cuda.device(0), Cuda.device(1)),
+                List.of(TestFake.device(0), TestFake.device(1)),
                 CommunicatorOptions.DEFAULT,
                 c -> {
                     ExpertOptions options = ExpertOptions.of(RouterOptions.top1(2, 8), 4);

@@ -5,13 +5,12 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
-import io.jccl.device.Cuda;
 import io.jccl.device.Device;
 import io.jccl.testfake.TestFake;
 import io.jccl.testkit.Messages;
 import io.jccl.testkit.MpiLauncher;
-import io.jccl.testkit.Workers;
 import io.jccl.testkit.Workers.Worker;
+import io.jccl.testkit.Workers;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -179,7 +178,7 @@ class ParallelEnginesTest {
         long number = Long.parseLong(seed);
         CommunicatorOptions options =
                 CommunicatorOptions.DEFAULT.withTimeout(Duration.ofSeconds(30));
-        List<Device> devices = IntStream.range(0, ranks).mapToObj(Cuda::device).toList();
+        List<Device> devices = IntStream.range(0, ranks).mapToObj(TestFake::device).toList();
         Communicator.runLocal(
                 devices,
                 options,
@@ -202,7 +201,7 @@ class ParallelEnginesTest {
     @Test
     void unusedIsNamedOnAllGpus() {
         TestFake.use();
-        List<Device> devices = List.of(Cuda.device(0), Cuda.device(1), Cuda.device(2));
+        List<Device> devices = List.of(TestFake.device(0), TestFake.device(1), TestFake.device(2));
         Communicator.runLocal(devices, CommunicatorOptions.DEFAULT, ParallelBodies::unused);
     }
 
@@ -211,7 +210,7 @@ class ParallelEnginesTest {
     void parameterServersOverNcclAreRefused() {
         TestFake.use();
         Communicator.runLocal(
-                List.of(Cuda.device(0), Cuda.device(1)),
+                List.of(TestFake.device(0), TestFake.device(1)),
                 CommunicatorOptions.DEFAULT,
                 c -> {
                     ServerOptions options = ServerOptions.synchronous(1);

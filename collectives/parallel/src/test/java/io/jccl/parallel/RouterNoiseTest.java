@@ -7,7 +7,6 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.compute.Compute;
 import io.jccl.device.Buffer;
-import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
@@ -130,7 +129,7 @@ class RouterNoiseTest {
     void drawsTheSameOnADevice() {
         TestFake.use();
         RouterNoise noise = new RouterNoise(9, 0.2, 0.1, 1);
-        for (Device device : List.of(Device.host(), Cuda.device(0))) {
+        for (Device device : List.of(Device.host(), TestFake.device(0))) {
             for (boolean logits : new boolean[] {false, true}) {
                 float[] expected = noisy(noise, logits, 1, PLACE);
                 float[] actual = new float[COUNT];

@@ -8,7 +8,6 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.device.Buffer;
-import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.internal.SplitMix;
@@ -254,7 +253,7 @@ class RouterSamplingTest {
         int tokens = 200;
         ExpertRouter router = ExpertRouter.create(sampled(1, tokens));
         Communicator.runLocal(
-                List.of(Cuda.device(0)),
+                List.of(TestFake.device(0)),
                 CommunicatorOptions.DEFAULT,
                 c -> {
                     ExpertOptions options = ExpertOptions.of(sampled(1, tokens), 4);

@@ -47,8 +47,8 @@ class CudaBufferTest {
 
     @BeforeEach
     void start() {
-        Cuda.device(0);
-        device = Cuda.device(1);
+        TestFake.device(0);
+        device = TestFake.device(1);
         live = TestFake.live("all");
     }
 
@@ -331,7 +331,7 @@ class CudaBufferTest {
             assertThrows(IllegalStateException.class, () -> view.get(0));
             assertEquals(5, owner.get(10), "the memory is its owner's");
 
-            String message = refused(Cuda.device(0), owner.address());
+            String message = refused(TestFake.device(0), owner.address());
             assertTrue(message.contains("memory of cuda:1, expected memory of cuda:0"), message);
             message = refused(device, host.address());
             assertTrue(message.contains("CUDA does not know"), message);

@@ -55,9 +55,9 @@ class CudaGraphTest {
 
     @BeforeEach
     void start() {
-        Cuda.device(0);
-        device = Cuda.device(1);
-        Cuda.device(2);
+        TestFake.device(0);
+        device = TestFake.device(1);
+        TestFake.device(2);
         live = TestFake.live("all");
     }
 
@@ -118,7 +118,7 @@ class CudaGraphTest {
     void collectivesAreReplayedWithNewInput(int ranks) throws Exception {
         List<Communicator> comms =
                 Communicator.local(
-                        List.of(Cuda.device(1), Cuda.device(2)).subList(0, ranks),
+                        List.of(TestFake.device(1), TestFake.device(2)).subList(0, ranks),
                         CommunicatorOptions.DEFAULT.withTimeout(Duration.ofSeconds(10)));
         try (ExecutorService pool = Executors.newFixedThreadPool(ranks)) {
             List<Callable<String>> work = new ArrayList<>();
@@ -175,7 +175,7 @@ class CudaGraphTest {
     void allToAllInPlaceIsReplayed(int ranks, boolean group) throws Exception {
         List<Communicator> comms =
                 Communicator.local(
-                        List.of(Cuda.device(1), Cuda.device(2)).subList(0, ranks),
+                        List.of(TestFake.device(1), TestFake.device(2)).subList(0, ranks),
                         CommunicatorOptions.DEFAULT.withTimeout(Duration.ofSeconds(10)));
         try (ExecutorService pool = Executors.newFixedThreadPool(ranks)) {
             List<Callable<String>> work = new ArrayList<>();
@@ -282,7 +282,7 @@ class CudaGraphTest {
         AtomicInteger ran = new AtomicInteger();
         try (Stream stream = device.newStream();
                 Stream second = device.newStream();
-                Stream far = Cuda.device(2).newStream()) {
+                Stream far = TestFake.device(2).newStream()) {
             Graph graph =
                     Graph.capture(stream, () -> stream.launchHostFunction(ran::incrementAndGet));
             graph.launch(second);

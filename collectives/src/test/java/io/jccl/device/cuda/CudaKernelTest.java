@@ -60,11 +60,11 @@ class CudaKernelTest {
 
     @Test
     void theImageIsLoadedOnceForAllDevices() {
-        Compute.of(Cuda.device(0)).close();
+        Compute.of(TestFake.device(0)).close();
         long loads = TestFake.calls("cuLibraryLoadData");
         long found = TestFake.calls("cuLibraryGetKernel");
         for (int d = 0; d < 3; d++) {
-            try (Compute c = Compute.of(Cuda.device(d));
+            try (Compute c = Compute.of(TestFake.device(d));
                     Buffer x = c.device().allocate(DataType.FLOAT32, N)) {
                 Stream stream = c.device().defaultStream();
                 c.fill(x, d, stream);
@@ -80,7 +80,7 @@ class CudaKernelTest {
     @Test
     void theCurrentDeviceStays() {
         Gpus.setCurrent(2);
-        try (Compute c = Compute.of(Cuda.device(1));
+        try (Compute c = Compute.of(TestFake.device(1));
                 Stream stream = c.device().newStream();
                 Buffer x = c.device().allocate(DataType.FLOAT64, N)) {
             c.fill(x, 2.5, stream);
@@ -94,7 +94,7 @@ class CudaKernelTest {
 
     @Test
     void launchesAreCapturedWithTheirArguments() {
-        Device device = Cuda.device(1);
+        Device device = TestFake.device(1);
         try (Compute c = Compute.of(device);
                 Stream stream = device.newStream();
                 Buffer x = device.allocate(DataType.FLOAT32, N);
@@ -120,7 +120,7 @@ class CudaKernelTest {
     @Test
     void aLaunchAllocatesNothing() {
         ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
-        Device device = Cuda.device(0);
+        Device device = TestFake.device(0);
         try (Compute c = Compute.of(device);
                 Stream stream = device.newStream();
                 Buffer x = device.allocate(DataType.FLOAT32, 1);
@@ -140,7 +140,7 @@ class CudaKernelTest {
 
     @Test
     void anErrorNamesKernelGridAndCause() {
-        Device device = Cuda.device(0);
+        Device device = TestFake.device(0);
         try (Compute c = Compute.of(device);
                 Stream stream = device.newStream();
                 Buffer x = device.allocate(DataType.FLOAT32, 5000)) {
@@ -158,7 +158,7 @@ class CudaKernelTest {
 
     @Test
     void anIllegalAddressIsFatal() {
-        Device device = Cuda.device(0);
+        Device device = TestFake.device(0);
         try (Compute c = Compute.of(device);
                 Stream stream = device.newStream()) {
             // Again and again: the error comes at any moment of the wait.

@@ -61,10 +61,10 @@ class CudaStreamTest {
 
     @BeforeEach
     void start() {
-        device = Cuda.device(1);
-        other = Cuda.device(2);
+        device = TestFake.device(1);
+        other = TestFake.device(2);
         // Default and null streams stay once they were used.
-        Cuda.wrapStream(Cuda.device(0), 0).synchronize();
+        Cuda.wrapStream(TestFake.device(0), 0).synchronize();
         Cuda.wrapStream(device, 0).synchronize();
         Cuda.wrapStream(other, 0).synchronize();
         live = TestFake.live("all");
@@ -429,7 +429,7 @@ class CudaStreamTest {
             gate.holdUp(nulls[0]);
             assertFalse(nulls[0].query());
             assertTrue(nulls[1].query(), "another device's");
-            assertTrue(Cuda.wrapStream(Cuda.device(0), 0).query(), "the current device's");
+            assertTrue(Cuda.wrapStream(TestFake.device(0), 0).query(), "the current device's");
             gate.open();
             for (int r = 0; r < 2; r++) {
                 buffers.add(filled(ranks.get(r).device().allocate(DataType.INT32, 4), 10 * r));

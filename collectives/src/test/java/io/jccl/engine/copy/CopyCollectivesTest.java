@@ -73,7 +73,7 @@ class CopyCollectivesTest {
     @BeforeEach
     void start() {
         for (int d = 0; d < 8; d++) {
-            Cuda.wrapStream(Cuda.device(d), 0).synchronize();
+            Cuda.wrapStream(TestFake.device(d), 0).synchronize();
         }
         live = TestFake.live("all");
     }
@@ -176,7 +176,7 @@ class CopyCollectivesTest {
     }
 
     private static List<Device> devices(int n) {
-        return IntStream.range(0, n).<Device>mapToObj(Cuda::device).toList();
+        return IntStream.range(0, n).<Device>mapToObj(TestFake::device).toList();
     }
 
     // ---- running an operation
@@ -405,7 +405,7 @@ class CopyCollectivesTest {
             int n = t.gpus().size();
             // Devices in another order than GPUs.
             List<Integer> gpus = shuffled(n, 3);
-            List<Device> devices = gpus.stream().map(Cuda::device).toList();
+            List<Device> devices = gpus.stream().map(TestFake::device).toList();
             try (PeerCopies copies = PeerCopies.of(t, gpus, devices, PeerCopies.Settings.DEFAULT)) {
                 runAll(copies, 5, DataType.INT32);
                 runAll(copies, 200_003, DataType.INT32);
@@ -527,7 +527,7 @@ class CopyCollectivesTest {
                                 100_000,
                                 DataType.INT8,
                                 false);
-                Buffer late = Cuda.device(1).allocate(DataType.INT8, 100_000);
+                Buffer late = TestFake.device(1).allocate(DataType.INT8, 100_000);
                 Buffer out = Cuda.pinned(DataType.INT8, 300_000);
                 Gpus.Gate gate = new Gpus.Gate()) {
             byte[] bytes = new byte[100_000];
@@ -573,8 +573,8 @@ class CopyCollectivesTest {
             for (Buffer b : run.recv) {
                 b.zero();
             }
-            Stream second = Cuda.wrapStream(Cuda.device(1), copies.laneStream(0, 1, 2));
-            Stream first = Cuda.wrapStream(Cuda.device(0), copies.laneStream(0, 0, 1));
+            Stream second = Cuda.wrapStream(TestFake.device(1), copies.laneStream(0, 1, 2));
+            Stream first = Cuda.wrapStream(TestFake.device(0), copies.laneStream(0, 0, 1));
             gate.holdUp(second);
             run.call(copies);
             first.synchronize(PATIENCE);

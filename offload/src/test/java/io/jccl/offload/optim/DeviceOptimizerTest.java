@@ -8,11 +8,10 @@ import io.jccl.compute.Compute;
 import io.jccl.compute.ReusableUpdate;
 import io.jccl.compute.Update;
 import io.jccl.device.Buffer;
-import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
-import io.jccl.offload.CudaFake;
+import io.jccl.testfake.TestFake;
 import java.util.List;
 import java.util.Random;
 import java.util.concurrent.TimeUnit;
@@ -30,7 +29,7 @@ class DeviceOptimizerTest {
 
     @BeforeAll
     static void useFake() {
-        CudaFake.use();
+        TestFake.use();
     }
 
     static List<Optimizer> optimizers() {
@@ -55,7 +54,7 @@ class DeviceOptimizerTest {
     @MethodSource("optimizers")
     void stepsEqualThoseOfTheHost(Optimizer o) {
         Random random = new Random(7);
-        Device gpu = Cuda.device(1);
+        Device gpu = TestFake.device(1);
         try (Compute compute = Compute.of(gpu);
                 Stream stream = gpu.newStream();
                 DeviceOptimizer there = DeviceOptimizer.allocate(o, compute, N);
@@ -140,7 +139,7 @@ class DeviceOptimizerTest {
     @MethodSource("optimizers")
     void clippingIsThatOfTheHost(Optimizer o) {
         Random random = new Random(8);
-        Device gpu = Cuda.device(0);
+        Device gpu = TestFake.device(0);
         try (Compute compute = Compute.of(gpu);
                 Stream stream = gpu.newStream();
                 DeviceOptimizer there = DeviceOptimizer.allocate(o, compute, N);

@@ -5,11 +5,9 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import com.sun.management.ThreadMXBean;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
-import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.offload.Budgets;
-import io.jccl.offload.CudaFake;
 import io.jccl.offload.Tier;
 import io.jccl.offload.TierMemory;
 import io.jccl.offload.Tiers;
@@ -20,6 +18,7 @@ import io.jccl.offload.optim.Adam;
 import io.jccl.offload.optim.Lamb;
 import io.jccl.offload.optim.LossScale;
 import io.jccl.offload.optim.Optimizer;
+import io.jccl.testfake.TestFake;
 import java.lang.management.ManagementFactory;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -103,7 +102,7 @@ class ZeroAllocationTest {
     @ParameterizedTest
     @EnumSource(names = {"DEVICE", "PINNED"})
     void aStepOnGpusAllocatesNothing(Tier state) {
-        CudaFake.use();
+        TestFake.use();
         try {
             Meter meter = new Meter(GPU_ROUNDS);
             ZeroOptions options =
@@ -111,7 +110,7 @@ class ZeroAllocationTest {
                             .withTypes(DataType.BFLOAT16, DataType.FLOAT32)
                             .withTiers(Tier.DEVICE, Tier.DEVICE, state);
             Communicator.runLocal(
-                    IntStream.range(0, RANKS).mapToObj(Cuda::device).toList(),
+                    IntStream.range(0, RANKS).mapToObj(TestFake::device).toList(),
                     CommunicatorOptions.DEFAULT,
                     c -> {
                         try (Demo.Memory memory = new Demo.Memory(c.device(), Map.of(), null)) {
@@ -120,7 +119,7 @@ class ZeroAllocationTest {
                     });
             assertTrue(meter.bytes < MOST, state + " allocates " + meter.bytes + " bytes a step");
         } finally {
-            CudaFake.reset();
+            TestFake.reset();
         }
     }
 

@@ -8,18 +8,17 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
-import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.offload.Budgets;
-import io.jccl.offload.CudaFake;
 import io.jccl.offload.OffloadMemoryException;
 import io.jccl.offload.Tier;
 import io.jccl.offload.nvme.NvmeOptions;
 import io.jccl.offload.nvme.NvmeStore;
 import io.jccl.offload.optim.Adam;
+import io.jccl.testfake.TestFake;
 import io.jccl.testkit.Pairs;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -66,12 +65,12 @@ class ZeroCudaTest {
 
     @BeforeEach
     void useTheDoubles() throws Exception {
-        CudaFake.use();
+        TestFake.use();
     }
 
     @AfterEach
     void reset() {
-        CudaFake.reset();
+        TestFake.reset();
     }
 
     /** Runs ranks on GPUs, or on the host device; each with a real drive if there is a folder. */
@@ -79,7 +78,7 @@ class ZeroCudaTest {
             throws InterruptedException {
         List<Device> devices =
                 IntStream.range(0, ranks)
-                        .mapToObj(i -> gpus ? Cuda.device(i) : Device.host())
+                        .mapToObj(i -> gpus ? TestFake.device(i) : Device.host())
                         .toList();
         CommunicatorOptions options = gpus ? OPTIONS : Demo.IN_RANK_ORDER;
         Map<Integer, Throwable> errors = new ConcurrentHashMap<>();
@@ -117,7 +116,7 @@ class ZeroCudaTest {
 
     /** Objects of CUDA and NCCL that were not freed; nobody frees ids that were not used. */
     private static long live() {
-        return CudaFake.live("all") - CudaFake.live("jobs");
+        return TestFake.live("all") - TestFake.live("jobs");
     }
 
     /**
@@ -417,7 +416,7 @@ class ZeroCudaTest {
                                 Stream user = c.device().newStream()) {
                             Demo.initialize(zero, 17);
                             if (c.rank() == 1) {
-                                CudaFake.inject("cudaMemcpyAsync:" + from + ":error=1");
+                                TestFake.inject("cudaMemcpyAsync:" + from + ":error=1");
                             }
                             repeats.addAndGet(trainInspiteOfErrors(zero, c, user, memory));
                             if (zero.steps() == STEPS) {
@@ -428,7 +427,7 @@ class ZeroCudaTest {
                             c.abort(what + ": " + e.getMessage());
                         }
                     });
-            CudaFake.reset();
+            TestFake.reset();
             repeated += repeats.get();
         }
         System.out.println("copiesThatFail stage " + stage + ": " + repeated + " repeats");

@@ -11,10 +11,10 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
-import io.jccl.offload.CudaFake;
 import io.jccl.offload.Tier;
 import io.jccl.offload.optim.Adam;
 import io.jccl.offload.optim.LossScale;
+import io.jccl.testfake.TestFake;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.concurrent.CountDownLatch;
@@ -43,12 +43,12 @@ class ZeroDeviceTest {
 
     @BeforeEach
     void useFakes() {
-        CudaFake.use();
+        TestFake.use();
     }
 
     @AfterEach
     void reset() {
-        CudaFake.reset();
+        TestFake.reset();
     }
 
     private static ZeroOptions onDevice(int stage) {
@@ -159,9 +159,9 @@ class ZeroDeviceTest {
                         Demo.initialize(zero, 3);
                         Demo.step(zero, 3, 0, 1, 0, RATE); // the first launches of all load
                         Demo.microStep(zero, Demo.data(3, 1, 0, 0));
-                        long first = CudaFake.calls("cuLaunchKernel");
+                        long first = TestFake.calls("cuLaunchKernel");
                         assertTrue(zero.step(RATE).taken());
-                        long all = CudaFake.calls("cuLaunchKernel") - first;
+                        long all = TestFake.calls("cuLaunchKernel") - first;
                         assertTrue(all > 2L * Demo.LAYERS.size(), "norm and update: " + all);
                         for (int i = Demo.LAYERS.size() - 1; i >= 0; i--) {
                             zero.gradients(i);
@@ -170,7 +170,7 @@ class ZeroDeviceTest {
                         for (int i = Demo.LAYERS.size() - 1; i >= 0; i--) {
                             zero.reduce(i, user);
                         }
-                        long before = CudaFake.calls("cuLaunchKernel");
+                        long before = TestFake.calls("cuLaunchKernel");
                         AtomicInteger seen = new AtomicInteger();
                         Thread watch =
                                 Thread.ofPlatform()
@@ -201,7 +201,7 @@ class ZeroDeviceTest {
         long now = 0;
         while (now < expected && System.nanoTime() < deadline) {
             Thread.onSpinWait();
-            now = CudaFake.calls("cuLaunchKernel") - before;
+            now = TestFake.calls("cuLaunchKernel") - before;
         }
         return (int) now;
     }
@@ -237,7 +237,7 @@ class ZeroDeviceTest {
                             refused.incrementAndGet();
                         }
                     });
-            CudaFake.reset();
+            TestFake.reset();
         }
         System.out.println(
                 "launchesThatFail stage " + stage + ": " + repeated + " ended, " + refused);
@@ -265,7 +265,7 @@ class ZeroDeviceTest {
                         Demo.initialize(zero, 9);
                         Demo.microStep(zero, Demo.data(9, 0, 0, c.rank()));
                         // The first copy is that of the decision.
-                        CudaFake.inject("cudaMemcpyAsync:" + which + ":error=1");
+                        TestFake.inject("cudaMemcpyAsync:" + which + ":error=1");
                         assertTrue(zero.step(RATE).taken());
                         assertEquals(1, zero.steps());
                     }
@@ -281,7 +281,7 @@ class ZeroDeviceTest {
             assertTrue(zero.step(RATE).taken());
             Demo.microStep(zero, Demo.data(9, 1, 0, c.rank()));
             if (failing > 0 && c.rank() == 1) {
-                CudaFake.inject("cuLaunchKernel@1:" + failing + ":error=1");
+                TestFake.inject("cuLaunchKernel@1:" + failing + ":error=1");
             }
             if (failing > 0) {
                 JcclException e = assertThrows(JcclException.class, () -> zero.step(RATE));
@@ -394,7 +394,7 @@ class ZeroDeviceTest {
                             Demo.initialize(zero, 17);
                             Demo.microStep(zero, Demo.data(17, 0, 0, c.rank()));
                             if (c.rank() == ranks - 1) {
-                                CudaFake.inject(rule);
+                                TestFake.inject(rule);
                             }
                             try {
                                 zero.step(RATE);
@@ -417,7 +417,7 @@ class ZeroDeviceTest {
                             c.abort(rule + ": " + e.getMessage());
                         }
                     });
-            CudaFake.reset();
+            TestFake.reset();
         }
         assertTrue(refused.get() > 0, "no update failed");
     }
