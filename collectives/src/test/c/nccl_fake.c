@@ -2347,7 +2347,10 @@ static ncclResult_t add(struct operation o, const char *what, bool reduces, bool
   }
   use_comm(comm);
   if (comm->nranks == 1 && is_collective(&o)) { /* no job, and no group: enqueue.cc:3039 */
-    result = launch_all(&o, 1);
+    bool multiplies = reduces && (o.op == PRE_MUL_SUM || o.op == ncclAvg); /* enqueue.cc:2540 */
+    result = multiplies && o.type >= ncclFloat8e4m3 /* onerank.cu:79 asks host code for a device */
+        ? error(comm, ncclInvalidArgument, "%s: no kernel of one rank for type %d", what, o.type)
+        : launch_all(&o, 1);
     done_operation(&o);
     return result == ncclSuccess ? result : in_group(refuse(comm, result));
   }

@@ -32,7 +32,7 @@ class NcclEngineTest extends ThreadedContractTest {
 
     @Override
     protected List<Case> adapt(List<Case> cases) {
-        return cases.stream().map(Case::withOwnAlgorithm).distinct().toList();
+        return Case.onNccl(cases);
     }
 
     @Override

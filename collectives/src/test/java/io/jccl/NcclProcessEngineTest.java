@@ -28,7 +28,7 @@ class NcclProcessEngineTest extends ProcessContractTest {
 
     @Override
     protected List<Case> adapt(List<Case> cases) {
-        return cases.stream().map(Case::withOwnAlgorithm).distinct().toList();
+        return Case.onNccl(cases);
     }
 
     @Override

@@ -4,6 +4,7 @@ import io.jccl.Algorithm;
 import io.jccl.ReduceOp;
 import io.jccl.device.DataType;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 
@@ -66,6 +67,19 @@ public record Case(
         HEAP_TYPED,
         /** Another kind on each rank, and for send and receive. */
         MIXED
+    }
+
+    /** The cases that NCCL runs: for one rank it lacks a kernel that multiplies float8. */
+    public static List<Case> onNccl(List<Case> cases) {
+        return cases.stream()
+                .filter(c ->
+                        c.ranks > 1
+                                || c.op != ReduceOp.Kind.PRE_MUL_SUM
+                                || !c.type.isNarrowFloat()
+                                || c.type.size() > 1)
+                .map(Case::withOwnAlgorithm)
+                .distinct()
+                .toList();
     }
 
     /**

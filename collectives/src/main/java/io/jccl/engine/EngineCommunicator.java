@@ -103,8 +103,8 @@ public abstract class EngineCommunicator implements Communicator {
     /** Throws if this engine cannot use the buffer: other device, closed. */
     protected abstract void checkBuffer(Buffer buffer, String name);
 
-    /** Throws if this rank's device lacks an operation on a type. */
-    protected void checkSupported(CollectiveOp op, DataType type) {}
+    /** Throws if this rank's device or library lacks an operation on a type. */
+    protected void checkSupported(CollectiveOp op, @Nullable ReduceOp reduceOp, DataType type) {}
 
     /** Whether two buffers share memory. */
     protected abstract boolean overlap(Buffer a, Buffer b);
@@ -368,7 +368,7 @@ public abstract class EngineCommunicator implements Communicator {
         Buffer r = op.receives(rank, root) ? checks.present(recv, "recv") : null;
         long block = checks.uniform(op, s, r);
         boolean inPlace = checks.inPlace(op, s, r, block);
-        checkSupported(op, Objects.requireNonNull(s != null ? s : r).dataType());
+        checkSupported(op, reduceOp, Objects.requireNonNull(s != null ? s : r).dataType());
         Request q = begin(stream);
         q.set(op, s, r, reduceOp, block, root);
         q.inPlace = inPlace;
@@ -390,7 +390,7 @@ public abstract class EngineCommunicator implements Communicator {
         Buffer s = op.sends(rank, root) ? checks.present(send, "send") : null;
         Buffer r = op.receives(rank, root) ? checks.present(recv, "recv") : null;
         checks.vector(op, s, sendCounts, sendDispls, r, recvCounts, recvDispls);
-        checkSupported(op, Objects.requireNonNull(s != null ? s : r).dataType());
+        checkSupported(op, reduceOp, Objects.requireNonNull(s != null ? s : r).dataType());
         Request q = begin(stream);
         q.set(op, s, r, reduceOp, 0, root);
         q.setTables(sendCounts, sendDispls, recvCounts, recvDispls);

@@ -102,8 +102,8 @@ public final class SelfTestCommand implements Callable<Integer> {
         int size = ranks > 0 ? ranks : chosen == Engine.HOST ? 4 : Math.max(1, Cuda.deviceCount());
         List<? extends Device> devices = chosen.devices(size);
         List<Case> cases = Cases.all(size, seed, thin);
-        if (chosen != Engine.HOST) {
-            cases = cases.stream().map(Case::withOwnAlgorithm).distinct().toList();
+        if (chosen == Engine.NCCL) {
+            cases = Case.onNccl(cases);
         }
         PrintWriter out = out();
         out.println("# jccl " + Version.TEXT + " selftest, --seed " + seed + " --thin " + thin);

@@ -85,25 +85,6 @@ public final class CudaBuffer implements Buffer {
         return owned(device, address, type, count, at -> free(device, at));
     }
 
-    /** The same on a thread that is capturing a stream; it does not become part of the capture. */
-    public static CudaBuffer allocateInCapture(CudaDevice device, DataType type, long count) {
-        int before = exchangeCaptureMode(cudart_h.cudaStreamCaptureModeRelaxed());
-        try {
-            return allocate(device, type, count);
-        } finally {
-            exchangeCaptureMode(before);
-        }
-    }
-
-    static int exchangeCaptureMode(int mode) {
-        MemorySegment slot = CudaRuntime.slot();
-        slot.set(ValueLayout.JAVA_INT, 0, mode);
-        CudaRuntime.check(
-                CudaRuntime.api().cudaThreadExchangeStreamCaptureMode(slot),
-                "cudaThreadExchangeStreamCaptureMode");
-        return CudaRuntime.readInt(slot);
-    }
-
     private static void free(CudaDevice device, long address) {
         device.current(() -> {
             CudaRuntime.check(CudaRuntime.api().cudaFree(address), "cudaFree");

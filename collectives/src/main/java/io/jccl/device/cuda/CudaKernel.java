@@ -5,6 +5,8 @@ import io.jccl.bindings.NativeLibraries;
 import io.jccl.bindings.generated.cuda.cuda_h;
 import io.jccl.bindings.generated.cudart.cudart_h;
 import io.jccl.error.JcclException;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
 import java.util.List;
 import java.util.Objects;
 import java.util.Set;
@@ -122,7 +124,8 @@ public final class CudaKernel {
     private static CudaKernel load(Image image, String name, CudaDevice device) {
         // The runtime leaves a thread without a context until it needs one; the driver needs it.
         device.adopt();
-        int mode = CudaBuffer.exchangeCaptureMode(cudart_h.cudaStreamCaptureModeRelaxed());
+        // The stream may be captured by somebody else, whose mode forbids this.
+        int mode = exchangeCaptureMode(cudart_h.cudaStreamCaptureModeRelaxed());
         try {
             @Nullable CudaKernel loaded;
             do {
@@ -131,8 +134,17 @@ public final class CudaKernel {
             } while (loaded == null);
             return loaded;
         } finally {
-            CudaBuffer.exchangeCaptureMode(mode);
+            exchangeCaptureMode(mode);
         }
+    }
+
+    private static int exchangeCaptureMode(int mode) {
+        MemorySegment slot = CudaRuntime.slot();
+        slot.set(ValueLayout.JAVA_INT, 0, mode);
+        CudaRuntime.check(
+                CudaRuntime.api().cudaThreadExchangeStreamCaptureMode(slot),
+                "cudaThreadExchangeStreamCaptureMode");
+        return CudaRuntime.readInt(slot);
     }
 
     boolean isReady(CudaDevice device) {

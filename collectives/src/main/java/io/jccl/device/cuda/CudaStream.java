@@ -239,12 +239,12 @@ public final class CudaStream implements Stream {
 
     /** Starts a capture. */
     synchronized void beginCapture(Capture c) {
-        // Thread-local: other threads may continue to allocate.
+        // The other modes forbid this thread to allocate, and even to query another stream.
         CudaRuntime.check(
                 call(() ->
                         CudaRuntime.api()
                                 .cudaStreamBeginCapture(
-                                        handle(), cudart_h.cudaStreamCaptureModeThreadLocal())),
+                                        handle(), cudart_h.cudaStreamCaptureModeRelaxed())),
                 "cudaStreamBeginCapture");
         capture = c;
     }

@@ -177,7 +177,7 @@ final class NcclCalls {
      * addresses during the capture, so it is ordinary memory and not an allocation of the graph.
      */
     private int recorded(Request r, long bytes, int type, long c, long h) {
-        CudaBuffer copy = CudaBuffer.allocateInCapture(device, DataType.UINT8, bytes);
+        CudaBuffer copy = CudaBuffer.allocate(device, DataType.UINT8, bytes);
         recorded.add(copy);
         copy(r, copy.address(), bytes, h);
         return exchange(r, copy.address(), type, c, h);
@@ -268,7 +268,7 @@ final class NcclCalls {
 
     /** NCCL's code of a reduction, created for its factor if necessary. */
     private int op(Request r, long c) {
-        int code = NcclCodes.of(r.reduceOp);
+        int code = NcclCodes.of(r.reduceOp, rank.size());
         if (code != NcclCodes.MADE) {
             return code;
         }

@@ -1,5 +1,6 @@
 package io.jccl.engine.nccl;
 
+import io.jccl.ReduceOp;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.cuda.Capture;
@@ -7,6 +8,7 @@ import io.jccl.device.cuda.CudaBuffer;
 import io.jccl.device.cuda.CudaDevice;
 import io.jccl.flight.CollectiveOp;
 import java.util.List;
+import org.jspecify.annotations.Nullable;
 
 /**
  * Preconditions checked before NCCL is called: an argument that NCCL rejects may end the
@@ -45,11 +47,13 @@ final class NcclChecks {
         }
     }
 
-    static void supported(NcclRank rank, CollectiveOp op, DataType type) {
+    static void supported(
+            NcclRank rank, CollectiveOp op, @Nullable ReduceOp reduceOp, DataType type) {
+        if (reduceOp == null || (type != DataType.FLOAT8E4M3 && type != DataType.FLOAT8E5M2)) {
+            return;
+        }
         CudaDevice device = rank.device();
-        if (op.reduces()
-                && (type == DataType.FLOAT8E4M3 || type == DataType.FLOAT8E5M2)
-                && device.computeCapability() < FLOAT8_CAPABILITY) {
+        if (device.computeCapability() < FLOAT8_CAPABILITY) {
             throw new UnsupportedOperationException(
                     op.method()
                             + " of "
@@ -59,6 +63,18 @@ final class NcclChecks {
                             + " has "
                             + device.computeCapability() / 10.0
                             + ": reduce bfloat16, and cast");
+        }
+        // NCCL's kernel for it is left out by a test of __CUDA_ARCH__ in host code, where that is not
+        // defined: src/device/onerank.cu:79 of 2.30.7.
+        if (rank.size() == 1 && reduceOp.kind() == ReduceOp.Kind.PRE_MUL_SUM) {
+            throw new UnsupportedOperationException(
+                    op.method()
+                            + " of "
+                            + type
+                            + " with "
+                            + reduceOp
+                            + " needs two ranks or more, as NCCL has no such kernel for one: reduce"
+                            + " bfloat16, and cast");
         }
     }
 

@@ -50,9 +50,13 @@ final class NcclCodes {
         return TYPES[type.ordinal()];
     }
 
-    /** {@code ncclRedOp_t}, or {@link #MADE}. */
-    static int of(ReduceOp op) {
-        return OPS[op.kind().ordinal()];
+    /**
+     * {@code ncclRedOp_t}, or {@link #MADE}. With one rank the average is the sum, which NCCL copies:
+     * it multiplies for an average, and refuses that for float8 (src/device/onerank.cu:79 of 2.30.7).
+     */
+    static int of(ReduceOp op, int ranks) {
+        ReduceOp.Kind kind = op.kind();
+        return OPS[(kind == ReduceOp.Kind.AVG && ranks == 1 ? ReduceOp.Kind.SUM : kind).ordinal()];
     }
 
     /** Whether a result is neither success nor in progress. */

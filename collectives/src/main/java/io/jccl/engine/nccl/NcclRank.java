@@ -5,6 +5,7 @@ import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.NcclCommunicator;
 import io.jccl.RankFailedException;
+import io.jccl.ReduceOp;
 import io.jccl.bindings.CudaException;
 import io.jccl.bindings.CudaFatalException;
 import io.jccl.bindings.NcclApi;
@@ -248,8 +249,8 @@ public final class NcclRank extends EngineCommunicator
     }
 
     @Override
-    protected void checkSupported(CollectiveOp op, DataType type) {
-        NcclChecks.supported(this, op, type);
+    protected void checkSupported(CollectiveOp op, @Nullable ReduceOp reduceOp, DataType type) {
+        NcclChecks.supported(this, op, reduceOp, type);
     }
 
     // ---- operations

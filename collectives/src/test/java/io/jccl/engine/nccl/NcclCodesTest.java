@@ -41,7 +41,7 @@ class NcclCodesTest {
     @ParameterizedTest
     @EnumSource(ReduceOp.Kind.class)
     void operationsAreNamedAlike(ReduceOp.Kind kind) throws ReflectiveOperationException {
-        int code = NcclCodes.of(Objects.requireNonNull(OPS.get(kind)));
+        int code = NcclCodes.of(Objects.requireNonNull(OPS.get(kind)), 2);
         if (kind == ReduceOp.Kind.PRE_MUL_SUM) {
             assertEquals(NcclCodes.MADE, code);
         } else {
@@ -50,7 +50,7 @@ class NcclCodesTest {
             assertEquals(constant("nccl" + name.charAt(0) + rest), code);
         }
         Set<Integer> all = new HashSet<>();
-        OPS.values().forEach(op -> all.add(NcclCodes.of(op)));
+        OPS.values().forEach(op -> all.add(NcclCodes.of(op, 2)));
         assertEquals(OPS.size(), all.size(), "no two are the same");
     }
 }
