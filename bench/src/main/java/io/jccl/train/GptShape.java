@@ -34,7 +34,7 @@ public record GptShape(
         Architecture architecture,
         MixtureSettings mixture) {
     /** Width of the feed-forward part as a multiple of the hidden size, but for SwiGLU. */
-    public static final int WIDTH = 4;
+    static final int WIDTH = 4;
 
     /** Standard deviations of the embeddings of GPT-2; Llama's token embedding has the same. */
     private static final double TOKEN = 0.02;

@@ -7,8 +7,8 @@ import io.jccl.gemm.Matmul;
 import java.util.SplittableRandom;
 
 /**
- * A single layer of {@link GptShape} for timing: attention and feed-forward part on the host, with
- * float32 weights, inputs and gradients by a seeded formula.
+ * A single layer of {@link GptShape} for timing: attention and feed-forward part on the host or a
+ * GPU, with float32 weights, inputs and gradients by a seeded formula.
  *
  * <p><b>Threads:</b> one at a time, with the help of threads of its own.
  */
@@ -26,18 +26,20 @@ public final class TransformerLayer implements AutoCloseable {
     /**
      * Allocates memory.
      *
+     * @param device the host or a GPU
      * @param hidden width, a multiple of heads
      * @param heads attention heads
      * @param context tokens of a sequence
      * @param sequences of a batch
-     * @param threads that compute, including the calling one
+     * @param threads that compute on the host, including the calling one
      */
-    public TransformerLayer(int hidden, int heads, int context, int sequences, int threads) {
+    public TransformerLayer(
+            Device device, int hidden, int heads, int context, int sequences, int threads) {
         this.shape = new GptShape(1, hidden, heads, context, 1, 0, Routing.SWITCH, 1, false);
         this.sequences = sequences;
         try {
+            // Splits nothing, so the products never call it.
             Communicator alone = owned.add(Communicator.local(1).getFirst());
-            Device device = alone.device();
             Matmul matmul = owned.add(Matmul.of(device, threads));
             Operations operations = owned.add(Operations.of(device, threads, 0));
             work = new Workspace(shape, sequences, 1, false, operations, device, owned);
@@ -52,7 +54,7 @@ public final class TransformerLayer implements AutoCloseable {
                             owned);
             Workspace.Kept kept = new Workspace.Kept(work, heads, device, owned);
             long count = (long) work.rows * hidden;
-            input = random(owned.floats(device, count), 1);
+            input = random(owned.floats(device, count), hidden, 1);
             output = owned.floats(device, count);
             Buffer branch = work.branch;
             Product qkv =
@@ -123,16 +125,20 @@ public final class TransformerLayer implements AutoCloseable {
             Buffer toGradient,
             Buffer fromGradient) {
         GptShape.Weight w = shape.block().get(weight);
-        Buffer values = random(owned.floats(device, w.count(1)), w.bound());
+        Buffer values = random(owned.floats(device, w.count(1)), w.columns(), w.bound());
         Buffer gradient = owned.floats(device, w.count(1));
         Parameter p = new Parameter(w, values, gradient);
         return products.of(p, null, from, to, toGradient, fromGradient);
     }
 
-    private static Buffer random(Buffer to, double bound) {
+    private static Buffer random(Buffer to, int width, double bound) {
         SplittableRandom random = new SplittableRandom(SEED);
-        for (long i = 0; i < to.count(); i++) {
-            to.set(i, bound * (2 * random.nextDouble() - 1));
+        float[] row = new float[width];
+        for (long at = 0; at < to.count(); at += width) {
+            for (int i = 0; i < width; i++) {
+                row[i] = (float) (bound * (2 * random.nextDouble() - 1));
+            }
+            to.slice(at, width).copyFrom(row);
         }
         return to;
     }
@@ -162,14 +168,14 @@ public final class TransformerLayer implements AutoCloseable {
         return Float.BYTES * (2L * 12 * hidden * hidden + 30 * rows * hidden);
     }
 
-    /** Computes the output. */
+    /** Computes the output, in the order of the device's default stream. */
     public void forward() {
         block.forward(0);
     }
 
-    /** Computes the gradients of the input and the weights, after {@link #forward}. */
+    /** Computes the gradients of the input and the weights, after {@link #forward}; likewise. */
     public void backward() {
-        work.gradient.asSegment().copyFrom(output.asSegment());
+        work.operations.convert(output, work.gradient);
         block.backward(0);
     }
 
@@ -182,18 +188,15 @@ public final class TransformerLayer implements AutoCloseable {
     public double gradientError() {
         forward();
         backward();
-        int n = Math.toIntExact(input.count());
-        float[] gradient = new float[n];
-        float[] before = new float[n];
-        work.gradient.copyTo(gradient);
-        input.copyTo(before);
+        float[] gradient = read(work.gradient);
+        float[] before = read(input);
         double norm = 0;
         for (float g : gradient) {
             norm += (double) g * g;
         }
         norm = Math.sqrt(norm);
         // Inputs are at most 1; the step is large enough to stand out from rounding.
-        double reach = 1e-2 * Math.sqrt(n);
+        double reach = 1e-2 * Math.sqrt(before.length);
         double up = moved(before, gradient, reach / norm);
         double down = moved(before, gradient, -reach / norm);
         input.copyFrom(before);
@@ -207,12 +210,18 @@ public final class TransformerLayer implements AutoCloseable {
         }
         input.copyFrom(there);
         forward();
-        output.copyTo(there);
         double sum = 0;
-        for (float y : there) {
+        for (float y : read(output)) {
             sum += 0.5 * y * y;
         }
         return sum;
+    }
+
+    private float[] read(Buffer from) {
+        work.stream.synchronize();
+        float[] values = new float[Math.toIntExact(from.count())];
+        from.copyTo(values);
+        return values;
     }
 
     /** Frees the memory. */

@@ -154,7 +154,8 @@ class HostOperationsTest {
     @ValueSource(ints = {2})
     void nothingIsAllocated(int threads) {
         try (Model m = new Model(threads);
-                TransformerLayer layer = new TransformerLayer(64, 2, 70, 4, threads)) {
+                TransformerLayer layer =
+                        new TransformerLayer(Device.host(), 64, 2, 70, 4, threads)) {
             allocatesNothing(m::run);
             allocatesNothing(() -> {
                 layer.forward();

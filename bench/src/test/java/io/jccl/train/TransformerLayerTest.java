@@ -3,6 +3,7 @@ package io.jccl.train;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.jccl.device.Device;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -17,7 +18,7 @@ class TransformerLayerTest {
     void theGradientIsADifferenceOfOutputs(
             int hidden, int heads, int context, int sequences, int threads) {
         try (TransformerLayer layer =
-                new TransformerLayer(hidden, heads, context, sequences, threads)) {
+                new TransformerLayer(Device.host(), hidden, heads, context, sequences, threads)) {
             double error = layer.gradientError();
             assertTrue(error < 0.02, () -> "" + error);
             // The input is as it was.
@@ -27,7 +28,7 @@ class TransformerLayerTest {
 
     @Test
     void operationsAreCounted() {
-        try (TransformerLayer layer = new TransformerLayer(32, 2, 10, 3, 1)) {
+        try (TransformerLayer layer = new TransformerLayer(Device.host(), 32, 2, 10, 3, 1)) {
             assertEquals(2.0 * 30 * 12 * 32 * 32 + 2.0 * 30 * 10 * 32, layer.flops());
         }
     }

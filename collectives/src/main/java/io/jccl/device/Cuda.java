@@ -75,9 +75,15 @@ public final class Cuda {
      * @param computeMajor compute capability, first number
      * @param computeMinor compute capability, second number
      * @param memoryBytes its total memory, in bytes
+     * @param l2Bytes its level 2 cache, in bytes
      */
     public record DeviceInfo(
-            String model, String pciBusId, int computeMajor, int computeMinor, long memoryBytes) {}
+            String model,
+            String pciBusId,
+            int computeMajor,
+            int computeMinor,
+            long memoryBytes,
+            long l2Bytes) {}
 
     /** Host memory that is pinned until this is closed. */
     public interface Pin extends AutoCloseable {

@@ -175,7 +175,7 @@ public record ProbeResult(
      * @param context tokens of a sequence
      * @param sequences in a batch
      * @param type of elements
-     * @param part {@code layer}, or {@code products}: its products of matrices alone
+     * @param part {@code layer}
      * @param forwardFlops operations of a forward pass
      * @param forward the pass
      * @param backward the pass that computes the gradients of inputs and weights

@@ -2,6 +2,12 @@ package io.jccl.bench.probe;
 
 import io.jccl.bench.BandwidthCase;
 import io.jccl.cli.doctor.Hardware;
+import io.jccl.compute.Compute;
+import io.jccl.device.Buffer;
+import io.jccl.device.Cuda;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.device.Stream;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.function.Consumer;
@@ -80,6 +86,9 @@ final class WorkingSetProbe {
 
     /** The nearest level of memory that holds one thread's share. */
     private String level(long bytes, int threads) {
+        if (config.cuda()) {
+            return bytes <= Cuda.info(config.device()).l2Bytes() ? "L2" : "device";
+        }
         for (Hardware.Cache cache : machine.caches()) {
             // The last level is shared by all threads of its list; others belong to a core.
             long share = cache.level() < 3 ? bytes / threads : bytes;
@@ -92,11 +101,13 @@ final class WorkingSetProbe {
 
     private List<ProbeResult.Access> device(List<Long> sizes, Budget budget) {
         List<ProbeResult.Access> rows = new ArrayList<>();
+        int rest = (WorkingSets.Loop.values().length + 1) * sizes.size();
         for (WorkingSets.Loop loop : WorkingSets.Loop.values()) {
-            Outcome none = Outcome.lacking("no kernels on this device yet");
-            rows.add(row(loop.toString(), sizes.getLast(), 1, "device", none, 0));
+            for (long size : sizes) {
+                progress.accept("device memory, " + loop + " of " + size + " bytes");
+                rows.add(kernel(loop, size, budget.share(rest--)));
+            }
         }
-        int rest = sizes.size();
         CopyProbe copies = new CopyProbe(List.of(config.device()));
         for (long size : sizes) {
             progress.accept("device memory, copy of " + size + " bytes");
@@ -106,9 +117,70 @@ final class WorkingSetProbe {
                     copies.measure(BandwidthCase.LOCAL, half, budget.share(rest--))) {
                 rows.add(
                         new ProbeResult.Access(
-                                "copy", size, 1, "device", c.outcome(), c.gigabytesPerSecond()));
+                                "copy",
+                                size,
+                                1,
+                                level(size, 1),
+                                c.outcome(),
+                                c.gigabytesPerSecond()));
             }
         }
         return rows;
+    }
+
+    /**
+     * Measures an operation of {@link Compute} that moves each byte of the working set once: a sum
+     * of squares reads, a fill writes, and {@code c = a + b} has the accesses of a triad.
+     */
+    private ProbeResult.Access kernel(WorkingSets.Loop loop, long size, double share) {
+        Device gpu = config.device();
+        int buffers = loop == WorkingSets.Loop.TRIAD ? 3 : 1;
+        long count = Math.max(1, size / buffers / Float.BYTES);
+        long others = buffers == 1 ? 0 : count;
+        Outcome outcome;
+        try (Compute compute = Compute.of(gpu);
+                Stream stream = gpu.newStream();
+                Buffer a = gpu.allocate(DataType.FLOAT32, count);
+                Buffer b = gpu.allocate(DataType.FLOAT32, others);
+                Buffer c = gpu.allocate(DataType.FLOAT32, others);
+                Buffer norm = gpu.allocate(DataType.FLOAT64, Compute.NORM_COUNT)) {
+            compute.fill(a, 1, stream);
+            compute.fill(b, 2, stream);
+            Runnable once =
+                    switch (loop) {
+                        case READ -> () -> compute.sumOfSquares(a, norm, false, stream);
+                        case WRITE -> () -> compute.fill(a, 4, stream);
+                        case TRIAD -> () -> compute.add(a, b, c, stream);
+                    };
+            Timing timing =
+                    Meter.measure(
+                            times -> {
+                                for (int i = 0; i < times; i++) {
+                                    once.run();
+                                }
+                                stream.synchronize();
+                            },
+                            share);
+            double found =
+                    switch (loop) {
+                        case READ -> norm.get(0);
+                        case WRITE -> a.get(count - 1);
+                        case TRIAD -> c.get(count - 1);
+                    };
+            double expected =
+                    switch (loop) {
+                        case READ -> count;
+                        case WRITE -> 4;
+                        case TRIAD -> 3;
+                    };
+            outcome =
+                    found == expected
+                            ? Outcome.measured(timing)
+                            : Outcome.wrong(loop + " gave " + found + ", expected " + expected);
+        } catch (UnsupportedOperationException e) {
+            outcome = Outcome.lacking(e); // the CUDA runtime cannot load kernels
+        }
+        long moved = buffers * count * Float.BYTES;
+        return row(loop.toString(), size, 1, level(size, 1), outcome, moved);
     }
 }

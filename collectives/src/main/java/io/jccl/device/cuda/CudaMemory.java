@@ -36,7 +36,8 @@ public final class CudaMemory {
                     device.pciBusId(),
                     device.attribute(cudart_h.cudaDevAttrComputeCapabilityMajor()),
                     device.attribute(cudart_h.cudaDevAttrComputeCapabilityMinor()),
-                    device.totalMemory());
+                    device.totalMemory(),
+                    device.attribute(cudart_h.cudaDevAttrL2CacheSize()));
         }
     }
 
