@@ -2348,6 +2348,13 @@ static ncclResult_t add(struct operation o, const char *what, bool reduces, bool
   use_comm(comm);
   if (comm->nranks == 1 && is_collective(&o)) { /* no job, and no group: enqueue.cc:3039 */
     bool multiplies = reduces && (o.op == PRE_MUL_SUM || o.op == ncclAvg); /* enqueue.cc:2540 */
+    if (multiplies && version < 22907 && o.count > 0) { /* v2.29.3: onerank.cu:25 loses a rest */
+      size_t size = (size_t)SIZES[o.type], pack = 16 / size;
+      size_t blocks = (o.count * size + (16 << 10) - 1) / (16 << 10);
+      blocks = blocks < 32 ? blocks : 32;
+      size_t most = (o.count / blocks + pack - 1) / pack * pack * blocks;
+      o.count = o.count < most ? o.count : most;
+    }
     result = multiplies && o.type >= ncclFloat8e4m3 /* onerank.cu:79 asks host code for a device */
         ? error(comm, ncclInvalidArgument, "%s: no kernel of one rank for type %d", what, o.type)
         : launch_all(&o, 1);

@@ -16,6 +16,7 @@ abstract class ThreadedContractTest extends EngineContractTest {
     protected List<Failure> run(int ranks, List<Case> cases) throws InterruptedException {
         return RankLoop.onThreads(
                 ranks,
+                false,
                 cases,
                 algorithm -> open(ranks, OPTIONS.withAlgorithm(algorithm)),
                 index -> {},

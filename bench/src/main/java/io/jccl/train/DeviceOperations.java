@@ -20,6 +20,7 @@ import org.jspecify.annotations.Nullable;
 final class DeviceOperations implements Operations {
     private final Owned owned = new Owned();
     private final Device device;
+    private final @Nullable DataType factors;
     private final Compute compute;
     private final Layers layers;
     private final Stream stream;
@@ -33,8 +34,9 @@ final class DeviceOperations implements Operations {
     private int calls;
     private long lossRows;
 
-    DeviceOperations(Device device, long mostRows) {
+    DeviceOperations(Device device, @Nullable DataType factors, long mostRows) {
         this.device = device;
+        this.factors = factors;
         stream = device.defaultStream();
         try {
             compute = owned.add(Compute.of(device));
@@ -52,6 +54,9 @@ final class DeviceOperations implements Operations {
             int sequences, int context, int heads, int keyHeads, int size, Owned owner) {
         AttentionShape shape = new AttentionShape(sequences, context, heads, keyHeads, size);
         Buffer scratch = owner.floats(device, shape.rows() * heads);
+        if (factors != null) {
+            return rounded(shape, factors, scratch, owner);
+        }
         return new Attention() {
             @Override
             public void forward(Buffer qkv, Buffer out, Buffer logSums) {
@@ -67,6 +72,37 @@ final class DeviceOperations implements Operations {
                     Buffer gradient) {
                 layers.attentionBackward(
                         shape, qkv, out, logSums, outputGradient, scratch, gradient, stream);
+            }
+        };
+    }
+
+    /** Attention of a narrower type, between rows of float32. */
+    private Attention rounded(AttentionShape shape, DataType type, Buffer scratch, Owned owner) {
+        Buffer in = owner.allocate(device, type, shape.rows() * shape.rowWidth());
+        Buffer result = owner.allocate(device, type, shape.rows() * shape.outputWidth());
+        Buffer resultGradient = owner.allocate(device, type, result.count());
+        Buffer inGradient = owner.allocate(device, type, in.count());
+        return new Attention() {
+            @Override
+            public void forward(Buffer qkv, Buffer out, Buffer logSums) {
+                compute.cast(qkv, in, stream);
+                layers.attention(shape, in, result, logSums, stream);
+                compute.cast(result, out, stream);
+            }
+
+            @Override
+            public void backward(
+                    Buffer qkv,
+                    Buffer out,
+                    Buffer logSums,
+                    Buffer outputGradient,
+                    Buffer gradient) {
+                compute.cast(qkv, in, stream);
+                compute.cast(out, result, stream);
+                compute.cast(outputGradient, resultGradient, stream);
+                layers.attentionBackward(
+                        shape, in, result, logSums, resultGradient, scratch, inGradient, stream);
+                compute.cast(inGradient, gradient, stream);
             }
         };
     }

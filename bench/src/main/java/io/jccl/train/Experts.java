@@ -233,7 +233,8 @@ final class Experts implements FeedForward {
             Buffer raised = owned.floats(device, room.squared.count());
             Buffer inputs = room.shared ? room.tokens : tokens[s];
             Product product =
-                    products.of(
+                    products.exact()
+                            .of(
                             store.get(part, layer, "router"),
                             null,
                             noise.scales() ? room.noisy : inputs,

@@ -130,11 +130,13 @@ public final class GptTrainer implements AutoCloseable {
                             device,
                             owned);
             long rows = (long) settings.sequences() * settings.shape().context();
+            DataType factors = RoundedMatmul.type(device, techniques.precision());
             operations =
                     owned.add(
                             Operations.of(
                                     device,
                                     settings.threads(),
+                                    factors,
                                     part.last() ? techniques.accumulate() * rows : 0));
             store = owned.add(store(mesh.group(List.of(DATA, EXPERT)), part.layers(), "", 1));
             experts =
@@ -147,6 +149,9 @@ public final class GptTrainer implements AutoCloseable {
                                             "experts",
                                             1.0 / techniques.expert()));
             Matmul matmul = owned.add(Matmul.of(device, settings.threads()));
+            if (factors != null) {
+                matmul = owned.add(new RoundedMatmul(matmul, factors, device, owned));
+            }
             Communicator stages = mesh.group(PIPELINE);
             PipelineSchedule schedule =
                     techniques.schedule() == Techniques.Schedule.GPIPE

@@ -3,6 +3,7 @@ package io.jccl.train;
 import io.jccl.compute.Layers;
 import io.jccl.compute.RandomFactors;
 import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.parallel.RouterNoise;
 import org.jspecify.annotations.Nullable;
@@ -21,11 +22,13 @@ interface Operations extends AutoCloseable {
      *
      * @param device the host or a GPU
      * @param threads that compute on the host, including the calling one: 1 to 1024
+     * @param factors type that attention on a GPU is computed with; null for float32
      * @param lossRows most rows of {@link #crossEntropy} between two {@link #takeLoss}
      */
-    static Operations of(Device device, int threads, long lossRows) {
+    static Operations of(
+            Device device, int threads, @Nullable DataType factors, long lossRows) {
         return device.kind() == Device.Kind.CUDA
-                ? new DeviceOperations(device, lossRows)
+                ? new DeviceOperations(device, factors, lossRows)
                 : new HostOperations(threads);
     }
 

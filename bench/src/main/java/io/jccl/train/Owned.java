@@ -48,6 +48,12 @@ public final class Owned implements AutoCloseable {
         return add(pool == null ? device.allocate(type, count) : pool.allocate(type, count)).zero();
     }
 
+    /** Closes a resource before the others. */
+    void close(Buffer resource) {
+        resources.remove(resource);
+        resource.close();
+    }
+
     /** Closes all resources, even if closing one of them fails. */
     @Override
     public void close() {

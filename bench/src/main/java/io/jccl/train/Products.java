@@ -58,6 +58,18 @@ final class Products {
         this.owned = owned;
     }
 
+    /** Products whose factors are not rounded. */
+    Products exact() {
+        return matmul instanceof RoundedMatmul rounded
+                ? new Products(rounded.exact(), layers, stream, tensor, rows, shared, owned)
+                : this;
+    }
+
+    /** A factor of several products in a row. */
+    private Matrix shared(Matrix factor) {
+        return matmul instanceof RoundedMatmul rounded ? rounded.shared(factor) : factor;
+    }
+
     /**
      * A product with a weight matrix, split as the weight specifies; one that is not split is
      * computed locally.
@@ -194,8 +206,9 @@ final class Products {
         return product(
                 () -> matmul.multiply(a, b, c, 0, stream),
                 () -> {
-                    matmul.multiply(across, dc, db, 1, stream);
-                    matmul.multiply(dc, back, da, 0, stream);
+                    Matrix factor = shared(dc);
+                    matmul.multiply(across, factor, db, 1, stream);
+                    matmul.multiply(factor, back, da, 0, stream);
                 });
     }
 

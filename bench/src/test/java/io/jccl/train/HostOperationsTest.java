@@ -56,7 +56,7 @@ class HostOperationsTest {
         double loss;
 
         Model(int threads) {
-            operations = owned.add(Operations.of(Device.host(), threads, ROWS));
+            operations = owned.add(Operations.of(Device.host(), threads, null, ROWS));
             attention = operations.attention(SEQUENCES, CONTEXT, HEADS, HEADS, SIZE, owned);
             for (int r = 0; r < ROWS; r++) {
                 index.set(r, random.nextInt(TOKENS));

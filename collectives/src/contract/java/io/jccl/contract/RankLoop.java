@@ -10,6 +10,7 @@ import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Phaser;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicIntegerArray;
 import java.util.function.BiFunction;
@@ -46,6 +47,16 @@ public final class RankLoop {
             BiFunction<Algorithm, Integer, Communicator> open,
             IntConsumer progress,
             Consumer<Failure> failures) {
+        run(rank, cases, open, progress, () -> {}, failures);
+    }
+
+    private static void run(
+            int rank,
+            List<Case> cases,
+            BiFunction<Algorithm, Integer, Communicator> open,
+            IntConsumer progress,
+            Runnable meet,
+            Consumer<Failure> failures) {
         int at = 0;
         int opened = 0;
         while (at < cases.size()) {
@@ -56,7 +67,7 @@ public final class RankLoop {
                     current = at;
                     progress.accept(at);
                     try {
-                        Scenario.run(comm, cases.get(at));
+                        Scenario.run(comm, cases.get(at), meet);
                     } catch (AssertionError e) {
                         failures.accept(new Failure(at, rank, false, message(e)));
                     }
@@ -72,6 +83,9 @@ public final class RankLoop {
      * Runs cases with ranks as threads of this JVM, and waits.
      *
      * @param ranks number of ranks
+     * @param together whether no rank allocates or frees memory while others communicate: CUDA waits
+     *     with that for all work of a device, so ranks on the same GPU would wait for each other
+     *     for ever. Not for {@link Collective#SPLIT}
      * @param cases what to try
      * @param open makes the communicators of all ranks for an algorithm
      * @param first gets the index of each case before rank 0 runs it
@@ -81,6 +95,7 @@ public final class RankLoop {
      */
     public static List<Failure> onThreads(
             int ranks,
+            boolean together,
             List<Case> cases,
             Function<Algorithm, List<Communicator>> open,
             IntConsumer first,
@@ -89,6 +104,8 @@ public final class RankLoop {
         List<Failure> failures = Collections.synchronizedList(new ArrayList<>());
         Map<Integer, List<Communicator>> worlds = new ConcurrentHashMap<>();
         AtomicIntegerArray progress = new AtomicIntegerArray(ranks);
+        Phaser all = new Phaser(ranks);
+        Runnable meet = together ? all::arriveAndAwaitAdvance : () -> {};
         List<Thread> threads = new ArrayList<>();
         for (int r = 0; r < ranks; r++) {
             int rank = r;
@@ -99,18 +116,18 @@ public final class RankLoop {
                     Thread.ofPlatform()
                             .daemon()
                             .name("rank " + rank)
-                            .start(() ->
-                                    run(
-                                            rank,
-                                            cases,
-                                            end,
-                                            index -> {
-                                                progress.set(rank, index);
-                                                if (rank == 0) {
-                                                    first.accept(index);
-                                                }
-                                            },
-                                            failures::add)));
+                            .start(() -> {
+                                IntConsumer at =
+                                        index -> {
+                                            progress.set(rank, index);
+                                            if (rank == 0) {
+                                                first.accept(index);
+                                            }
+                                        };
+                                run(rank, cases, end, at, meet, failures::add);
+                                // The others must not wait for a rank that failed.
+                                all.arriveAndDeregister();
+                            }));
         }
         long deadline = System.nanoTime() + limit.toNanos();
         for (int r = 0; r < ranks; r++) {

@@ -24,6 +24,7 @@ public final class Scenario {
 
     private final Communicator comm;
     private final Case c;
+    private final Runnable meet;
     private final int n;
     private final int me;
     private final List<String> problems = new ArrayList<>();
@@ -31,9 +32,10 @@ public final class Scenario {
     /** Whether any rank works in place in the call that is being planned. */
     private boolean symmetric;
 
-    private Scenario(Communicator comm, Case c) {
+    private Scenario(Communicator comm, Case c, Runnable meet) {
         this.comm = comm;
         this.c = c;
+        this.meet = meet;
         this.n = comm.size();
         this.me = comm.rank();
     }
@@ -43,13 +45,14 @@ public final class Scenario {
      *
      * @param comm this rank's end
      * @param c what to try
+     * @param meet called by each rank as often when it has allocated, and before it frees
      * @throws AssertionError if something is wrong; the communicator is usable nevertheless
      */
-    public static void run(Communicator comm, Case c) {
+    public static void run(Communicator comm, Case c, Runnable meet) {
         if (comm.size() != c.ranks()) {
             throw new IllegalArgumentException("size is " + comm.size() + " in case " + c);
         }
-        Scenario scenario = new Scenario(comm, c);
+        Scenario scenario = new Scenario(comm, c, meet);
         Stream stream = c.async() ? comm.device().newStream() : comm.device().defaultStream();
         try (stream) {
             scenario.run(stream);
@@ -68,6 +71,7 @@ public final class Scenario {
             case SPLIT -> split(stream);
             default -> {
                 try (Plan plan = plan(c, 0)) {
+                    meet.run();
                     for (int round = 0; round < rounds; round++) {
                         plan.prepare(round);
                         skew(round);
@@ -75,6 +79,7 @@ public final class Scenario {
                         stream.synchronize(PATIENCE);
                         plan.verify();
                     }
+                    meet.run();
                 }
             }
         }
@@ -855,6 +860,7 @@ public final class Scenario {
     private void barrier(Stream stream) {
         try (Buffer mine = comm.device().allocate(DataType.INT64, 2);
                 Buffer all = comm.device().allocate(DataType.INT64, 2L * n)) {
+            meet.run();
             for (int round = 0; round < 5; round++) {
                 if (me == (c.root() + round) % n) {
                     sleep(Numbers.below(Numbers.mix(c.seed(), round), 4));
@@ -883,6 +889,7 @@ public final class Scenario {
                     }
                 }
             }
+            meet.run();
         }
     }
 
@@ -915,6 +922,7 @@ public final class Scenario {
                 int kind = Numbers.below(Numbers.mix(c.seed(), 10 + i), IN_A_GROUP.length);
                 plans.add(plan(c.with(IN_A_GROUP[kind], n), i));
             }
+            meet.run();
             for (int round = 0; round < rounds; round++) {
                 for (Plan plan : plans) {
                     plan.prepare(round);
@@ -936,6 +944,7 @@ public final class Scenario {
                     plan.verify();
                 }
             }
+            meet.run();
         } finally {
             plans.forEach(Plan::close);
         }
@@ -1002,7 +1011,7 @@ public final class Scenario {
     }
 
     private void within(Communicator part, Collective collective, Stream stream) {
-        Scenario scenario = new Scenario(part, c.with(collective, part.size()));
+        Scenario scenario = new Scenario(part, c.with(collective, part.size()), () -> {});
         scenario.run(stream);
         problems.addAll(scenario.problems);
     }

@@ -102,13 +102,20 @@ public final class SelfTestCommand implements Callable<Integer> {
         int size = ranks > 0 ? ranks : chosen == Engine.HOST ? 4 : Math.max(1, Cuda.deviceCount());
         List<? extends Device> devices = chosen.devices(size);
         List<Case> cases = Cases.all(size, seed, thin);
+        boolean shared = chosen == Engine.NCCL && size > Cuda.deviceCount();
         if (chosen == Engine.NCCL) {
             cases = Case.onNccl(cases);
+        }
+        if (shared) {
+            cases = cases.stream().filter(c -> c.collective() != Collective.SPLIT).toList();
         }
         PrintWriter out = out();
         out.println("# jccl " + Version.TEXT + " selftest, --seed " + seed + " --thin " + thin);
         for (int r = 0; r < size; r++) {
             out.println("# rank " + r + " on " + describe(devices.get(r)));
+        }
+        if (shared) {
+            out.println("# ranks share a GPU: they meet before they free memory, and do not split");
         }
         out.flush();
         Progress progress = progress();
@@ -116,6 +123,7 @@ public final class SelfTestCommand implements Callable<Integer> {
         List<RankLoop.Failure> failures =
                 RankLoop.onThreads(
                         size,
+                        shared,
                         cases,
                         algorithm -> Communicator.local(devices, options.withAlgorithm(algorithm)),
                         index -> progress.at("selftest", index, all, "cases"),

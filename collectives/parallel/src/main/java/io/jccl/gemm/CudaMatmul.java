@@ -134,9 +134,11 @@ final class CudaMatmul implements Matmul {
         boolean turnRight = byRows(right) == rightTurned;
         this.beta.set(ValueLayout.JAVA_FLOAT, 0, beta);
         int type =
-                left.dataType() == DataType.FLOAT32
-                        ? cublas_h.CUDA_R_32F()
-                        : cublas_h.CUDA_R_16BF();
+                switch (left.dataType()) {
+                    case FLOAT32 -> cublas_h.CUDA_R_32F();
+                    case FLOAT16 -> cublas_h.CUDA_R_16F();
+                    default -> cublas_h.CUDA_R_16BF();
+                };
         int previous = device.enter();
         try {
             if (queue != stream) {

@@ -44,8 +44,8 @@ public interface Matmul extends AutoCloseable {
     /**
      * Enqueues {@code c = a b + beta c}.
      *
-     * @param a m x k, float32 or bfloat16
-     * @param b k x n, float32 or bfloat16
+     * @param a m x k, float32 or bfloat16; on a GPU float16 too
+     * @param b k x n, of the same types
      * @param c m x n, float32; it shares no element with a or b. Sums are float32 throughout
      * @param beta factor of the old elements of c; if 0, they are not read and may be anything
      * @param stream where to enqueue; a stream of the device
@@ -57,8 +57,8 @@ public interface Matmul extends AutoCloseable {
     /**
      * Enqueues {@code c = a b}.
      *
-     * @param a m x k, float32 or bfloat16
-     * @param b k x n, float32 or bfloat16
+     * @param a m x k, float32 or bfloat16; on a GPU float16 too
+     * @param b k x n, of the same types
      * @param c m x n, float32
      * @param stream where to enqueue
      * @see #multiply(Matrix, Matrix, Matrix, float, Stream)

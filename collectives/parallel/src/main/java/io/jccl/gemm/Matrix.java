@@ -120,6 +120,35 @@ public final class Matrix {
     }
 
     /**
+     * The elements from the first to the last, with those between rows.
+     *
+     * @return a slice of the buffer, which the caller closes, or not
+     */
+    public Buffer span() {
+        return buffer.slice(
+                offset,
+                rows == 0 || columns == 0
+                        ? 0
+                        : (rows - 1) * rowStride + (columns - 1) * columnStride + 1);
+    }
+
+    /**
+     * A matrix of this shape and these strides over other elements.
+     *
+     * @param elements as many as {@link #span} has, of any type
+     * @return the view
+     * @throws IllegalArgumentException if it is another number
+     */
+    public Matrix over(Buffer elements) {
+        long count = span().count();
+        if (elements.count() != count) {
+            throw new IllegalArgumentException(
+                    "there are " + elements.count() + " elements, expected " + count);
+        }
+        return new Matrix(elements, 0, rows, columns, rowStride, columnStride);
+    }
+
+    /**
      * The transpose, over the same elements.
      *
      * @return the view

@@ -39,12 +39,15 @@ final class Shapes {
     }
 
     private static void factor(Matrix x, String name) {
-        if (!HostMatmul.isFactor(x.dataType())) {
+        boolean half =
+                x.dataType() == DataType.FLOAT16
+                        && x.buffer().device().kind() == Device.Kind.CUDA;
+        if (!half && !HostMatmul.isFactor(x.dataType())) {
             throw new IllegalArgumentException(
                     name
                             + " holds "
                             + x.dataType().label()
-                            + ", expected float or bfloat16; convert it first");
+                            + ", expected float or bfloat16, or half on a GPU; convert it first");
         }
     }
 

@@ -2,6 +2,7 @@ package io.jccl.engine.nccl;
 
 import io.jccl.ReduceOp;
 import io.jccl.bindings.NcclApi;
+import io.jccl.bindings.Version;
 import io.jccl.bindings.generated.cudart.cudart_h;
 import io.jccl.bindings.generated.nccl.nccl_h;
 import io.jccl.device.Buffer;
@@ -25,11 +26,18 @@ import org.jspecify.annotations.Nullable;
  * <p><b>Threads:</b> only the one that issues the rank's operations.
  */
 final class NcclCalls {
+    // Of NCCL's kernel for pre-multiplied sums of one rank.
+    private static final long BLOCK_BYTES = 16 << 10;
+    private static final long MOST_BLOCKS = 32;
+
     private final NcclRank rank;
     private final NcclApi nccl;
     private final CudaDevice device;
     private final boolean hasAllToAll;
     private final boolean hasGather;
+
+    /** Whether a pre-multiplied sum of one rank loses elements: src/device/onerank.cu:25 of 2.29.3. */
+    private final boolean losesRest;
 
     /** One element on the device, for barriers. */
     private final long token;
@@ -59,6 +67,8 @@ final class NcclCalls {
         this.device = device;
         this.hasAllToAll = nccl.supports("ncclAlltoAll");
         this.hasGather = nccl.supports("ncclGather") && nccl.supports("ncclScatter");
+        this.losesRest =
+                rank.size() == 1 && !nccl.library().version().atLeast(new Version(2, 29, 7));
         this.token = resources.token.address();
         Arena arena = resources.arena;
         this.opSlot = arena.allocate(ValueLayout.JAVA_INT);
@@ -80,6 +90,9 @@ final class NcclCalls {
     int issue(Request r, long c, CudaStream stream) {
         long h = stream.handle();
         int type = NcclCodes.of(r.type);
+        if (losesRest && r.reduceOp != null && r.reduceOp.kind() == ReduceOp.Kind.PRE_MUL_SUM) {
+            return multiply(r, type, c, h);
+        }
         return switch (r.op) {
             case BROADCAST ->
                     nccl.ncclBroadcast(
@@ -115,6 +128,32 @@ final class NcclCalls {
             case SEND -> nccl.ncclSend(at(r.send), r.count, type, r.root, c, h);
             case RECV -> nccl.ncclRecv(at(r.recv), r.count, type, r.root, c, h);
         };
+    }
+
+    /**
+     * With one rank, where a pre-multiplied sum is a product by the factor. NCCL's up to 32 blocks
+     * of 16 KiB or more leave out a rest that they do not divide, so it gets what they do divide,
+     * then the rest for one block.
+     */
+    private int multiply(Request r, int type, long c, long h) {
+        long size = r.type.size();
+        boolean v = r.op.vector();
+        long from = at(r.send) + (v ? r.sendDispls[0] * size : 0);
+        long left = (v ? r.sendCounts[0] : r.count) * size;
+        long to = at(r.recv);
+        int op = op(r, c);
+        int result = nccl_h.ncclSuccess();
+        for (long unit = MOST_BLOCKS * BLOCK_BYTES; left > 0 && !NcclCodes.isError(result); ) {
+            long bytes = left / unit * unit;
+            if (bytes > 0) {
+                result = nccl.ncclAllReduce(from, to, bytes / size, type, op, c, h);
+                from += bytes;
+                to += bytes;
+                left -= bytes;
+            }
+            unit = unit > BLOCK_BYTES ? BLOCK_BYTES : size;
+        }
+        return result;
     }
 
     private static long at(@Nullable Buffer buffer) {
