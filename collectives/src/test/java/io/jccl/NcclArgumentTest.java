@@ -609,6 +609,29 @@ class NcclArgumentTest {
 
     // ---- joining
 
+    /** NCCL has no kernel for it: src/device/onerank.cu:79. An average of one rank is a copy. */
+    @Test
+    void float8IsNotMultipliedWithOneRank() {
+        List<Communicator> alone = Communicator.local(NcclRanks.devices(1), NcclRanks.OPTIONS);
+        Communicator comm = alone.getFirst();
+        Stream stream = comm.device().defaultStream();
+        try (Buffer in = comm.device().allocate(DataType.FLOAT8E5M2, 3);
+                Buffer out = comm.device().allocate(DataType.FLOAT8E5M2, 3)) {
+            in.set(2, 1.5);
+            comm.allReduce(in, out, ReduceOp.AVG, stream);
+            stream.synchronize(NcclRanks.PATIENCE);
+            assertEquals(1.5, out.get(2));
+            String message =
+                    Messages.of(
+                            UnsupportedOperationException.class,
+                            () -> comm.allReduce(in, out, ReduceOp.preMulSum(2), stream));
+            assertTrue(message.contains("FLOAT8E5M2") && message.contains("two ranks"), message);
+            comm.allReduce(in, out, ReduceOp.SUM, stream);
+            stream.synchronize(NcclRanks.PATIENCE);
+        }
+        NcclRanks.close(alone);
+    }
+
     @Test
     void deviceNamedTwiceIsRefused() {
         String message =
