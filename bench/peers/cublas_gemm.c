@@ -2,7 +2,9 @@
  * Products of n x n matrices by cublasGemmEx from C: the peer of jccl probe --device cuda --only matmul.
  *   cublas_gemm LIBCUDART LIBCUBLAS TYPE N...
  * TYPE is float32, tf32, bfloat16, float16 or float64, as jccl probe names them. Prints, for each N, the median in
- * TFLOP/s of seven batches, each of at least 20 ms, that end when the stream is idle. No headers of CUDA.
+ * TFLOP/s of seven batches, each of at least 20 ms, that end when the stream is idle, after half a second of
+ * products, as clocks rise. Factors are integers from -3 to 3 and results float32 or float64, as jccl probe has
+ * them: values and types change what a product takes. No headers of CUDA.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -58,6 +60,20 @@ static const struct {
 } TYPES[] = {{"float32", 0, 68, 4}, {"tf32", 0, 77, 4}, {"bfloat16", 14, 68, 2}, {"float16", 2, 68, 2},
     {"float64", 1, 70, 8}};
 
+/* An integer from -3 to 3 in a type. */
+static void put(void *m, size_t at, int type, int value) {
+  static const unsigned short HALVES[] = {0, 0x3c00, 0x4000, 0x4200};
+  float single = (float)value;
+  unsigned bits;
+  memcpy(&bits, &single, sizeof bits);
+  switch (type) {
+    case 0: ((float *)m)[at] = single; break;
+    case 1: ((double *)m)[at] = value; break;
+    case 2: ((unsigned short *)m)[at] = (unsigned short)(HALVES[abs(value)] | (value < 0 ? 0x8000 : 0)); break;
+    default: ((unsigned short *)m)[at] = (unsigned short)(bits >> 16);
+  }
+}
+
 int main(int argc, char **argv) {
   if (argc < 5) {
     fprintf(stderr, "usage: cublas_gemm LIBCUDART LIBCUBLAS TYPE N...\n");
@@ -66,7 +82,8 @@ int main(int argc, char **argv) {
   void *cudart = open_library(argv[1]), *cublas = open_library(argv[2]);
   int (*allocate)(void **, size_t) = (int (*)(void **, size_t))find(cudart, "cudaMalloc");
   int (*release)(void *) = (int (*)(void *))find(cudart, "cudaFree");
-  int (*clear)(void *, int, size_t) = (int (*)(void *, int, size_t))find(cudart, "cudaMemset");
+  int (*copy)(void *, const void *, size_t, int) =
+      (int (*)(void *, const void *, size_t, int))find(cudart, "cudaMemcpy");
   int (*synchronize)(void) = (int (*)(void))find(cudart, "cudaDeviceSynchronize");
   int (*create)(void **) = (int (*)(void **))find(cublas, "cublasCreate_v2");
   int (*gemm)(void *, int, int, int, int, int, const void *, const void *, int, int, const void *, int, int,
@@ -87,27 +104,38 @@ int main(int argc, char **argv) {
   const void *beta = TYPES[t].compute == 70 ? (void *)&wide_zero : (void *)&zero;
   void *handle = NULL;
   CHECK(create(&handle));
+  double began = now();
   for (int i = 4; i < argc; i++) {
     int n = atoi(argv[i]), type = TYPES[t].type;
-    size_t bytes = (size_t)n * (size_t)n * TYPES[t].size;
-    void *m[3];
-    for (int j = 0; j < 3; j++) {
-      CHECK(allocate(&m[j], bytes));
-      CHECK(clear(m[j], 0x3c, bytes)); /* small numbers of every type: zeros take less power */
+    int result = type == 1 ? 1 : 0;
+    size_t count = (size_t)n * (size_t)n;
+    void *m[3], *host = malloc(count * TYPES[t].size);
+    if (host == NULL) {
+      fprintf(stderr, "cublas_gemm: no memory\n");
+      return 1;
     }
+    for (int j = 0; j < 2; j++) {
+      for (size_t k = 0; k < count; k++) {
+        put(host, k, type, (int)((k * 2654435761u + (size_t)j * 40503u) >> 7) % 4 * ((k >> 3 & 1) ? 1 : -1));
+      }
+      CHECK(allocate(&m[j], count * TYPES[t].size));
+      CHECK(copy(m[j], host, count * TYPES[t].size, 1));
+    }
+    free(host);
+    CHECK(allocate(&m[2], count * (result == 1 ? 8 : 4)));
     double rates[BATCHES];
     long calls = 1;
     for (int b = 0; b < BATCHES;) {
       double start = now();
       for (long c = 0; c < calls; c++) {
-        CHECK(gemm(handle, 0, 0, n, n, n, alpha, m[0], type, n, m[1], type, n, beta, m[2], type, n,
+        CHECK(gemm(handle, 0, 0, n, n, n, alpha, m[0], type, n, m[1], type, n, beta, m[2], result, n,
             TYPES[t].compute, -1));
       }
       CHECK(synchronize());
       double seconds = now() - start;
       if (seconds < 0.02 && b == 0) {
-        calls *= 2; /* the first ones also warm up */
-      } else {
+        calls *= 2;
+      } else if (now() - began > 0.5) {
         rates[b++] = 2e-12 * n * n * n * (double)calls / seconds;
       }
     }
