@@ -67,7 +67,7 @@ final class Products {
 
     /** A factor of several products in a row. */
     private Matrix shared(Matrix factor) {
-        return matmul instanceof RoundedMatmul rounded ? rounded.shared(factor) : factor;
+        return matmul instanceof RoundedMatmul rounded ? rounded.shared(factor, stream) : factor;
     }
 
     /**

@@ -8,11 +8,15 @@ import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.gemm.Matmul;
 import io.jccl.gemm.Matrix;
+import java.util.IdentityHashMap;
+import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
 /**
  * Products for the tensor cores of a GPU: float32 factors are rounded to 16 bits before they are
  * multiplied, sums are float32, as in PyTorch's autocast.
+ *
+ * <p><b>Threads:</b> one at a time.
  */
 final class RoundedMatmul implements Matmul {
     /** Where rounded factors are: those of any product, and one that several products share. */
@@ -26,9 +30,10 @@ final class RoundedMatmul implements Matmul {
     private final Compute compute;
     private final DataType type;
     private final Device device;
-    private final Stream stream;
     private final Owned owned;
-    private final @Nullable Buffer[] rounded = new @Nullable Buffer[Place.values().length];
+
+    /** Of each stream, since products of several run at the same time. */
+    private final Map<Stream, @Nullable Buffer[]> rounded = new IdentityHashMap<>();
 
     /**
      * Creates an instance.
@@ -42,7 +47,6 @@ final class RoundedMatmul implements Matmul {
         this.matmul = matmul;
         this.type = type;
         this.device = device;
-        this.stream = device.defaultStream();
         this.owned = owned;
         this.compute = owned.add(Compute.of(device));
     }
@@ -69,27 +73,30 @@ final class RoundedMatmul implements Matmul {
     }
 
     /** A factor of the next products, until the next call. */
-    Matrix shared(Matrix factor) {
-        return round(factor, Place.SHARED);
+    Matrix shared(Matrix factor, Stream stream) {
+        return round(factor, Place.SHARED, stream);
     }
 
     @Override
-    public void multiply(Matrix a, Matrix b, Matrix c, float beta, Stream queue) {
-        matmul.multiply(round(a, Place.LEFT), round(b, Place.RIGHT), c, beta, queue);
+    public void multiply(Matrix a, Matrix b, Matrix c, float beta, Stream stream) {
+        Matrix left = round(a, Place.LEFT, stream);
+        matmul.multiply(left, round(b, Place.RIGHT, stream), c, beta, stream);
     }
 
-    private Matrix round(Matrix factor, Place place) {
+    private Matrix round(Matrix factor, Place place, Stream stream) {
         if (factor.dataType() != DataType.FLOAT32) {
             return factor;
         }
         Buffer from = factor.span();
-        Buffer all = rounded[place.ordinal()];
+        @Nullable Buffer[] memory =
+                rounded.computeIfAbsent(stream, s -> new Buffer[Place.values().length]);
+        Buffer all = memory[place.ordinal()];
         if (all == null || all.count() < from.count()) {
             if (all != null) {
                 owned.close(all);
             }
             all = owned.allocate(device, type, from.count());
-            rounded[place.ordinal()] = all;
+            memory[place.ordinal()] = all;
         }
         Buffer to = all.slice(0, from.count());
         compute.cast(from, to, stream);
