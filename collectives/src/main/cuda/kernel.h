@@ -111,6 +111,25 @@ INLINE long index_step() { return (long)gridDim.x * BLOCK; }
 
 #define EACH(i, n) for (long i = first_index(), step_ = index_step(); i < (n); i += step_)
 
+/* Neighbours in memory, moved by as few instructions as may be. */
+template <class T, int N> struct pack {
+  T at[N];
+} __attribute__((__may_alias__, __aligned__(sizeof(T) * N > 16 ? 16 : sizeof(T) * N)));
+
+template <int N, class T> INLINE pack<T, N> pack_at(const T *from) {
+  return *(const pack<T, N> *)from;
+}
+
+template <int N, class T> INLINE void put_pack(T *to, const pack<T, N> &x) {
+  *(pack<T, N> *)to = x;
+}
+
+template <class... T> INLINE bool aligned(const T *...at) { return ((((u64)at | ...)) & 15) == 0; }
+
+template <int N> struct lanes {
+  enum { count = N };
+};
+
 /*
  * Sum over the threads of a block, the same tree at every call; the result is valid in all threads.
  * scratch holds BLOCK values.

@@ -71,59 +71,91 @@ INLINE void norm_backward(const T *x, long rows, long width, const T *weight,
   }
 }
 
-/* Sums over rows: 16 columns a block, rows in 16 classes, whose sums are added as a tree. */
-enum { COLUMNS = 16 };
+/*
+ * Sums over rows: a block has as many columns as are in 32 bytes. Rows in CLASSES classes, by the
+ * remainder, are added in their order and the classes as a tree, so results do not depend on N, the
+ * columns of a thread. value(lanes<N>, r, column) gives what row r adds; a thread asks for BATCH
+ * rows at once, the last one again where there are no more.
+ */
+enum { CLASSES = 128, BATCH = 8 };
 
-/* The sum over the classes, valid in the threads below COLUMNS. */
-INLINE float sum_of_classes(float x, float *scratch) {
+template <int N, int COLUMNS, class F>
+INLINE void sum_rows(long rows, long width, float *target, F value) {
+  const int ACROSS = COLUMNS / N, DOWN = BLOCK / ACROSS, OWN = CLASSES / DOWN;
+  __shared__ float sums[CLASSES * COLUMNS];
   int t = (int)threadIdx.x;
-  scratch[t] = x;
-  __syncthreads();
-  for (int half = BLOCK / 2; half >= COLUMNS; half /= 2) {
-    if (t < half) {
-      scratch[t] += scratch[t + half];
+  int across = t % ACROSS * N, down = t / ACROSS;
+  for (long first = (long)blockIdx.x * COLUMNS; first < width; first += (long)gridDim.x * COLUMNS) {
+    float sum[OWN][N] = {};
+    for (long r = down; first + across < width && r < rows; r += BATCH * DOWN) {
+      pack<float, N> x[BATCH];
+      for (int u = 0; u < BATCH; u++) {
+        long row = r + u * DOWN;
+        x[u] = value(lanes<N>(), row < rows ? row : rows - 1, first + across);
+      }
+      for (int u = 0; u < BATCH; u++) {
+        for (int n = 0; n < N; n++) {
+          sum[u % OWN][n] += r + u * DOWN < rows ? x[u].at[n] : 0;
+        }
+      }
+    }
+    for (int k = 0; k < OWN; k++) {
+      for (int n = 0; n < N; n++) {
+        sums[(k * DOWN + down) * COLUMNS + across + n] = sum[k][n];
+      }
+    }
+    __syncthreads();
+    for (int half = CLASSES / 2 * COLUMNS; half >= COLUMNS; half /= 2) {
+      for (int i = t; i < half; i += BLOCK) {
+        sums[i] += sums[i + half];
+      }
+      __syncthreads();
+    }
+    if (t < COLUMNS && first + t < width) {
+      target[first + t] += sums[t];
     }
     __syncthreads();
   }
-  float sum = scratch[t % COLUMNS];
-  __syncthreads();
-  return sum;
+}
+
+template <class T, class F>
+INLINE void sum_rows(bool aligned, long rows, long width, float *target, F value) {
+  const int N = 16 / sizeof(T);
+  if (aligned && width % N == 0) {
+    sum_rows<N, 2 * N>(rows, width, target, value);
+  } else {
+    sum_rows<1, 2 * N>(rows, width, target, value);
+  }
 }
 
 template <class T> INLINE void column_sums(const T *x, long rows, long width, float *target) {
-  __shared__ float scratch[BLOCK];
-  for (long first = (long)blockIdx.x * COLUMNS; first < width; first += (long)gridDim.x * COLUMNS) {
-    long column = first + threadIdx.x % COLUMNS;
-    float sum = 0;
-    for (long r = threadIdx.x / COLUMNS; column < width && r < rows; r += BLOCK / COLUMNS) {
-      sum += widen(x[r * width + column]);
+  sum_rows<T>(aligned(x), rows, width, target, [=](auto lanes, long r, long column) {
+    const int N = decltype(lanes)::count;
+    pack<T, N> in = pack_at<N>(&x[r * width + column]);
+    pack<float, N> sum;
+    for (int n = 0; n < N; n++) {
+      sum.at[n] = widen(in.at[n]);
     }
-    sum = sum_of_classes(sum, scratch);
-    if (threadIdx.x < COLUMNS && column < width) {
-      target[column] += sum;
-    }
-  }
+    return sum;
+  });
 }
 
 /* weight_gradient += the sum over rows of dy times what the norm gave before the weight. */
 template <bool LAYER, class T>
 INLINE void norm_weight(const T *x, long rows, long width, const float *statistics, const T *dy,
     float *weight_gradient) {
-  __shared__ float scratch[BLOCK];
-  for (long first = (long)blockIdx.x * COLUMNS; first < width; first += (long)gridDim.x * COLUMNS) {
-    long column = first + threadIdx.x % COLUMNS;
-    float sum = 0;
-    for (long r = threadIdx.x / COLUMNS; column < width && r < rows; r += BLOCK / COLUMNS) {
-      float mean = LAYER ? statistics[2 * r] : 0;
-      float by = statistics[LAYER ? 2 * r + 1 : r];
-      long at = r * width + column;
-      sum += widen(dy[at]) * ((widen(x[at]) - mean) * by);
+  sum_rows<T>(aligned(x, dy), rows, width, weight_gradient, [=](auto lanes, long r, long column) {
+    const int N = decltype(lanes)::count;
+    pack<T, N> in = pack_at<N>(&x[r * width + column]);
+    pack<T, N> out = pack_at<N>(&dy[r * width + column]);
+    float mean = LAYER ? statistics[2 * r] : 0;
+    float by = statistics[LAYER ? 2 * r + 1 : r];
+    pack<float, N> sum;
+    for (int n = 0; n < N; n++) {
+      sum.at[n] = widen(out.at[n]) * ((widen(in.at[n]) - mean) * by);
     }
-    sum = sum_of_classes(sum, scratch);
-    if (threadIdx.x < COLUMNS && column < width) {
-      weight_gradient[column] += sum;
-    }
-  }
+    return sum;
+  });
 }
 
 INLINE float logistic(float x) { return 1 / (1 + expf(-x)); }

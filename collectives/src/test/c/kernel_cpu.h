@@ -38,6 +38,9 @@ INLINE unsigned atomicAdd(unsigned *at, unsigned more) {
   return old;
 }
 
+/* CUDA Math API 13.0, "Integer Intrinsics": the place of the lowest bit that is set, from 1; 0 if none is. */
+INLINE int __ffs(int x) { return __builtin_ffs(x); }
+
 /*
  * What each lane of the calling thread's warp has brought: a wait of all threads of the block, so a
  * kernel in which one warp exchanges and another does not ends as one that misses a __syncthreads.

@@ -13,8 +13,8 @@ import org.jspecify.annotations.Nullable;
 
 /** Launches the kernels of layers.h, loss.h, experts.h, attention.h and tensor.h. */
 final class CudaLayers extends CheckedLayers {
-    /** Columns that a block sums, as in layers.h. */
-    private static final int COLUMNS = 16;
+    /** Bytes of a row in the columns that a block sums, as in layers.h. */
+    private static final int SUMMED = 32;
 
     /** Rows that a block of attention.h works on. */
     private static final int TILE = 16;
@@ -157,6 +157,11 @@ final class CudaLayers extends CheckedLayers {
         return compute.blocks(elements);
     }
 
+    private int blocksOfSums(Buffer x, long width) {
+        int columns = SUMMED / x.dataType().size();
+        return compute.blocksOf((width + columns - 1) / columns);
+    }
+
     @Override
     void doNorm(
             Norm norm,
@@ -215,7 +220,7 @@ final class CudaLayers extends CheckedLayers {
                 .put(statistics)
                 .put(outputGradient)
                 .put(gradient)
-                .run(on(stream), compute.blocksOf((norm.width() + COLUMNS - 1) / COLUMNS));
+                .run(on(stream), blocksOfSums(x, norm.width()));
     }
 
     @Override
@@ -291,7 +296,7 @@ final class CudaLayers extends CheckedLayers {
                 .put(x.count() / target.count())
                 .put(target.count())
                 .put(target)
-                .run(on(stream), compute.blocksOf((target.count() + COLUMNS - 1) / COLUMNS));
+                .run(on(stream), blocksOfSums(x, target.count()));
     }
 
     @Override

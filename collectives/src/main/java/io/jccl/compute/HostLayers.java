@@ -129,7 +129,8 @@ final class HostLayers extends CheckedLayers {
                 (begin, end) -> {
                     int count = Math.toIntExact(end - begin);
                     float[] one = new float[count];
-                    float[][] classes = new float[LayerLoops.CLASSES][count];
+                    int used = (int) Math.min(rows, LayerLoops.CLASSES);
+                    float[][] classes = new float[used][count];
                     for (long r = 0; r < rows; r++) {
                         row.of(r, begin, one, count);
                         float[] sum = classes[(int) (r % LayerLoops.CLASSES)];

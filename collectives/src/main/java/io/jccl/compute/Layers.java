@@ -121,7 +121,7 @@ public interface Layers {
 
     /**
      * Adds the sums of columns, the gradient of a bias. Rows whose numbers leave the same remainder
-     * by 16 are added in their order, then the 16 sums as a tree, then what is in the target.
+     * by 128 are added in their order, then the 128 sums as a tree, then what is in the target.
      *
      * @param x rows
      * @param target float32, one for each column, added to; 1 or more

@@ -10,7 +10,7 @@ import java.util.Arrays;
  */
 public final class LayerLoops {
     /** Classes of rows, by the remainder, whose sums {@link #addTree} adds. */
-    public static final int CLASSES = 16;
+    public static final int CLASSES = 128;
 
     /** sqrt(8 / pi): 0.5 (1 + tanh(u)) is logistic(2 u). */
     private static final float GELU_SLOPE = (float) 1.5957691216057308;
@@ -187,10 +187,13 @@ public final class LayerLoops {
         }
     }
 
-    /** Adds sums of columns by class of rows, as a tree, to what is in a target. */
+    /**
+     * Adds sums of columns by class of rows, as a tree, to what is in a target. Classes that would
+     * be empty may be missing at the end.
+     */
     public static void addTree(float[][] classes, float[] target, int width) {
         for (int half = CLASSES / 2; half > 0; half /= 2) {
-            for (int k = 0; k < half; k++) {
+            for (int k = 0; k < Math.min(half, classes.length - half); k++) {
                 for (int i = 0; i < width; i++) {
                     classes[k][i] += classes[k + half][i];
                 }

@@ -68,7 +68,7 @@ class LayersRowsTest extends LayersTests {
                 where,
                 r -> {
                     for (DataType type : NARROW) {
-                        for (int[] s : new int[][] {{0, 3}, {1, 1}, {37, 5}, {16, 33}, {9, 300}}) {
+                        for (int[] s : new int[][] {{0, 3}, {1, 1}, {37, 5}, {300, 33}, {9, 300}, {1100, 16}}) {
                             columns(r, type, s[0], s[1]);
                         }
                     }
@@ -89,11 +89,11 @@ class LayersRowsTest extends LayersTests {
         }
         double[] expected = start.clone();
         for (int c = 0; c < width; c++) {
-            float[] part = new float[16];
+            float[] part = new float[128];
             for (int row = 0; row < rows; row++) {
-                part[row % 16] += (float) x[row * width + c];
+                part[row % 128] += (float) x[row * width + c];
             }
-            for (int half = 8; half > 0; half /= 2) {
+            for (int half = 64; half > 0; half /= 2) {
                 for (int k = 0; k < half; k++) {
                     part[k] += part[k + half];
                 }
