@@ -2,7 +2,14 @@
 
 #define FILL(bits) \
   KERNEL(fill_u##bits, u##bits *target, u##bits value, long n) { \
-    EACH(i, n) { target[i] = value; } \
+    each_pack<128 / bits>(n, aligned(target), [=](auto lanes, long i) { \
+      const int N = decltype(lanes)::count; \
+      pack<u##bits, N> all; \
+      for (int k = 0; k < N; k++) { \
+        all.at[k] = value; \
+      } \
+      put_pack(target + i, all); \
+    }); \
   }
 FILL(8)
 FILL(16)
@@ -12,7 +19,7 @@ FILL(64)
 
 #define CAST(from, to) \
   KERNEL(cast_##from##_##to, const from##_t *source, to##_t *target, long n) { \
-    EACH(i, n) { narrow(widen(source[i]), &target[i]); } \
+    map(n, [](auto x) { return x; }, target, source); \
   }
 
 typedef float f32_t;
@@ -37,19 +44,19 @@ CAST(f16, bf16)
 /* target may be a or b (source, y). */
 #define ARITHMETIC(name) \
   KERNEL(add_##name, const name##_t *a, const name##_t *b, name##_t *target, long n) { \
-    EACH(i, n) { narrow(widen(a[i]) + widen(b[i]), &target[i]); } \
+    map(n, [](auto x, auto y) { return x + y; }, target, a, b); \
   } \
   KERNEL(scale_##name, const name##_t *source, double factor, name##_t *target, long n) { \
     wide_of<name##_t>::type f = (wide_of<name##_t>::type)factor; \
-    EACH(i, n) { narrow(widen(source[i]) * f, &target[i]); } \
+    map(n, [=](auto x) { return x * f; }, target, source); \
   } \
   KERNEL(divide_##name, const name##_t *source, double divisor, name##_t *target, long n) { \
     wide_of<name##_t>::type d = (wide_of<name##_t>::type)divisor; \
-    EACH(i, n) { narrow(widen(source[i]) / d, &target[i]); } \
+    map(n, [=](auto x) { return x / d; }, target, source); \
   } \
   KERNEL(axpy_##name, double alpha, const name##_t *x, name##_t *y, long n) { \
     wide_of<name##_t>::type f = (wide_of<name##_t>::type)alpha; \
-    EACH(i, n) { narrow(widen(y[i]) + f * widen(x[i]), &y[i]); } \
+    map(n, [=](auto b, auto a) { return b + f * a; }, y, y, x); \
   }
 ARITHMETIC(f32)
 ARITHMETIC(f64)

@@ -24,7 +24,7 @@ template <class T>
 INLINE void combine_rows(const T *source, long source_rows, long width, const int *start,
     const int *index, const float *weight, long count, T *target, long rows) {
   EACH(i, rows * width) {
-    long row = i / width;
+    long row = quotient(i, width);
     long column = i - row * width;
     entries e = entries_of(start, row, count);
     float sum = 0;

@@ -130,6 +130,42 @@ template <int N> struct lanes {
   enum { count = N };
 };
 
+/* body(lanes<M>, i) for the elements i to i + M - 1: M is N if that is possible, else 1. */
+template <int N, class F> INLINE void each_pack(long n, bool possible, F body) {
+  long packs = possible ? n / N : 0;
+  EACH(p, packs) { body(lanes<N>(), p * N); }
+  EACH(rest, n - packs * N) { body(lanes<1>(), packs * N + rest); }
+}
+
+/* As large as the largest of these types. */
+template <class... T> struct alignas(T...) largest_of {};
+
+template <int N, class F, class TO, class... FROM>
+INLINE void map_pack(F f, TO *to, const pack<FROM, N> &...from) {
+  pack<TO, N> y;
+  for (int k = 0; k < N; k++) {
+    narrow(f(widen(from.at[k])...), &y.at[k]);
+  }
+  put_pack(to, y);
+}
+
+/* to[i] = f(from[i]...); to may be one of those. */
+template <class F, class TO, class... FROM>
+INLINE void map(long n, F f, TO *to, const FROM *...from) {
+  const int N = 16 / sizeof(largest_of<TO, FROM...>);
+  each_pack<N>(n, aligned(to, from...), [=](auto lanes, long i) {
+    const int M = decltype(lanes)::count;
+    map_pack<M>(f, to + i, pack_at<M>(from + i)...);
+  });
+}
+
+/* Divisions by 64 bits take several times as long. */
+INLINE long quotient(long i, long by) {
+  return ((u64)i | (u64)by) >> 32 == 0 ? (long)((u32)i / (u32)by) : i / by;
+}
+
+INLINE long remainder_of(long i, long by) { return i - quotient(i, by) * by; }
+
 /*
  * Sum over the threads of a block, the same tree at every call; the result is valid in all threads.
  * scratch holds BLOCK values.

@@ -173,6 +173,44 @@ INLINE float gelu_slope(float x) {
   return bend == 0 ? s : s + x * bend * (GELU_SLOPE * (1 + 3 * GELU_CUBE * x * x));
 }
 
+template <class T> INLINE void swiglu(const T *x, long width, T *y, long n) {
+  const int PACK = 16 / sizeof(T);
+  each_pack<PACK>(n, width % PACK == 0 && aligned(x, y), [=](auto lanes, long i) {
+    const int N = decltype(lanes)::count;
+    const T *gate = x + quotient(i, width) * width + i;
+    map_pack<N>([](float a, float b) { return a * logistic(a) * b; }, y + i, pack_at<N>(gate),
+        pack_at<N>(gate + width));
+  });
+}
+
+template <class T>
+INLINE void swiglu_backward(const T *x, long width, const T *dy, T *dx, long n) {
+  const int PACK = 16 / sizeof(T);
+  each_pack<PACK>(n, width % PACK == 0 && aligned(x, dy, dx), [=](auto lanes, long i) {
+    const int N = decltype(lanes)::count;
+    long at = quotient(i, width) * width + i;
+    pack<T, N> gate = pack_at<N>(x + at), passed = pack_at<N>(x + at + width);
+    pack<T, N> out = pack_at<N>(dy + i);
+    for (int k = 0; k < N; k++) {
+      float a = widen(gate.at[k]), b = widen(passed.at[k]), g = widen(out.at[k]);
+      float s = logistic(a);
+      narrow(g * b * (s * (1 + a * (1 - s))), &gate.at[k]);
+      narrow(g * (a * s), &passed.at[k]);
+    }
+    put_pack(dx + at, gate);
+    put_pack(dx + at + width, passed);
+  });
+}
+
+template <class T> INLINE void bias_of_rows(T *x, const T *bias, long width, long n) {
+  const int PACK = 16 / sizeof(T);
+  each_pack<PACK>(n, width % PACK == 0 && aligned(x, bias), [=](auto lanes, long i) {
+    const int N = decltype(lanes)::count;
+    map_pack<N>([](float a, float b) { return a + b; }, x + i, pack_at<N>(x + i),
+        pack_at<N>(bias + remainder_of(i, width)));
+  });
+}
+
 /* Positive or NaN, else 0. */
 INLINE float relu(float x) { return x <= 0 ? 0 : x; }
 
@@ -226,17 +264,11 @@ INLINE void top_k(const T *x, long rows, int width, int k, T *values, int *indic
 
 #define ACTIVATION(name, value, slope, type) \
   KERNEL(name##_##type, const type##_t *x, type##_t *y, long n) { \
-    EACH(i, n) { \
-      float v = widen(x[i]); \
-      narrow(value, &y[i]); \
-    } \
+    map(n, [](float v) { return value; }, y, x); \
   } \
   /* gradient: of y, changed to that of x */ \
   KERNEL(name##_backward_##type, const type##_t *x, type##_t *gradient, long n) { \
-    EACH(i, n) { \
-      float v = widen(x[i]), g = widen(gradient[i]); \
-      narrow(slope, &gradient[i]); \
-    } \
+    map(n, [](float v, float g) { return slope; }, gradient, x, gradient); \
   }
 
 #define LAYERS(type) \
@@ -246,21 +278,11 @@ INLINE void top_k(const T *x, long rows, int width, int k, T *values, int *indic
   ACTIVATION(relu_squared, relu(v) * relu(v), g * 2 * relu(v), type) \
   /* rows of 2 width elements: a gate and what passes it */ \
   KERNEL(swiglu_##type, const type##_t *x, long width, type##_t *y, long n) { \
-    EACH(i, n) { \
-      long at = i / width * width + i; \
-      float a = widen(x[at]); \
-      narrow(a * logistic(a) * widen(x[at + width]), &y[i]); \
-    } \
+    swiglu(x, width, y, n); \
   } \
   KERNEL(swiglu_backward_##type, const type##_t *x, long width, const type##_t *dy, \
       type##_t *dx, long n) { \
-    EACH(i, n) { \
-      long at = i / width * width + i; \
-      float a = widen(x[at]), b = widen(x[at + width]), g = widen(dy[i]); \
-      float s = logistic(a); \
-      narrow(g * b * (s * (1 + a * (1 - s))), &dx[at]); \
-      narrow(g * (a * s), &dx[at + width]); \
-    } \
+    swiglu_backward(x, width, dy, dx, n); \
   } \
   /* Turns the pairs (i, i + size / 2) of the first heads of each row; angles: cosines, then sines, \
      of each position. sign -1 turns back. */ \
@@ -268,10 +290,11 @@ INLINE void top_k(const T *x, long rows, int width, int k, T *values, int *indic
       const float *angles, float sign) { \
     long half = size / 2; \
     EACH(i, rows * heads * half) { \
-      long row = i / (heads * half); \
-      long pair = i % half; \
-      long first = row * stride + (i / half % heads) * size + pair; \
-      const float *turn = angles + row % context * size; \
+      long unit = quotient(i, half); \
+      long pair = i - unit * half; \
+      long row = quotient(unit, heads); \
+      long first = row * stride + (unit - row * heads) * size + pair; \
+      const float *turn = angles + remainder_of(row, context) * size; \
       float c = turn[pair], s = turn[half + pair] * sign; \
       float a = widen(x[first]), b = widen(x[first + half]); \
       narrow(a * c - b * s, &x[first]); \
@@ -279,7 +302,7 @@ INLINE void top_k(const T *x, long rows, int width, int k, T *values, int *indic
     } \
   } \
   KERNEL(bias_##type, type##_t *x, const type##_t *bias, long width, long n) { \
-    EACH(i, n) { narrow(widen(x[i]) + widen(bias[i % width]), &x[i]); } \
+    bias_of_rows(x, bias, width, n); \
   } \
   KERNEL(column_sums_##type, const type##_t *x, long rows, long width, float *target) { \
     column_sums(x, rows, width, target); \

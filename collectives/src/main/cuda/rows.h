@@ -7,7 +7,7 @@
   KERNEL(gather_u##bits, const u##bits *source, long source_rows, const int *index, long rows, \
       long width, u##bits *target) { \
     EACH(i, rows * width) { \
-      long row = i / width; \
+      long row = quotient(i, width); \
       long from = index[row]; \
       target[i] = \
           from >= 0 && from < source_rows ? source[from * width + (i - row * width)] : 0; \
@@ -17,7 +17,7 @@
   KERNEL(scatter_u##bits, const u##bits *source, const int *index, long rows, long width, \
       u##bits *target, long target_rows) { \
     EACH(i, rows * width) { \
-      long row = i / width; \
+      long row = quotient(i, width); \
       long to = index[row]; \
       if (to >= 0 && to < target_rows) { \
         target[to * width + (i - row * width)] = source[i]; \
@@ -28,7 +28,7 @@
   KERNEL(columns_u##bits, const u##bits *source, long source_stride, u##bits *target, \
       long target_stride, long rows, long width) { \
     EACH(i, rows * width) { \
-      long row = i / width; \
+      long row = quotient(i, width); \
       long column = i - row * width; \
       target[row * target_stride + column] = source[row * source_stride + column]; \
     } \

@@ -11,6 +11,37 @@ struct coefficients {
   float factor, decay, keep1, add1, keep2, add2, rate, root, epsilon;
 };
 
+/* The new parameter; m and v are changed where the rule has them. */
+template <int RULE> INLINE float stepped(float x, float &m, float &v, float g, coefficients c) {
+  g = g * c.factor;
+  if (RULE == ADAMW || RULE == LION) {
+    x = x * c.decay;
+  } else {
+    g = g + x * c.decay;
+  }
+  if (RULE == SGD) {
+    return x - g * c.rate;
+  }
+  if (RULE == LION) {
+    float u = m * c.keep1 + g * c.add1;
+    m = m * c.keep2 + g * c.add2;
+    return u > 0 ? x - c.rate : u < 0 ? x + c.rate : x;
+  }
+  m = m * c.keep1 + g * c.add1;
+  if (RULE == MOMENTUM) {
+    return x - m * c.rate;
+  }
+  if (RULE == NESTEROV) {
+    return x - (g + m * c.keep2) * c.rate;
+  }
+  v = v * c.keep2 + g * c.add2 * g;
+  return x - m * c.rate / (sqrtf(v) * c.root + c.epsilon);
+}
+
+template <class T, int N> INLINE void put_narrow(T *to, const pack<float, N> &x) {
+  map_pack<N>([](float v) { return v; }, to, x);
+}
+
 template <int RULE, class G>
 INLINE void update(float *p, float *m, float *v, const G *gradients, void *target, int target_type,
     const double *control, long n, coefficients c) {
@@ -20,43 +51,34 @@ INLINE void update(float *p, float *m, float *v, const G *gradients, void *targe
     }
     c.factor = (float)control[0];
   }
-  EACH(i, n) {
-    float g = widen(gradients[i]) * c.factor;
-    float x = p[i];
-    if (RULE == ADAMW || RULE == LION) {
-      x = x * c.decay;
-    } else {
-      g = g + x * c.decay;
+  each_pack<4>(n, aligned(p, m, v, gradients, target), [=](auto lanes, long i) {
+    const int N = decltype(lanes)::count;
+    pack<float, N> x = pack_at<N>(p + i), first = {}, second = {};
+    pack<G, N> g = pack_at<N>(gradients + i);
+    if (RULE != SGD) {
+      first = pack_at<N>(m + i);
     }
-    if (RULE == SGD) {
-      x = x - g * c.rate;
-    } else if (RULE == LION) {
-      float mean = m[i];
-      float u = mean * c.keep1 + g * c.add1;
-      x = u > 0 ? x - c.rate : u < 0 ? x + c.rate : x;
-      m[i] = mean * c.keep2 + g * c.add2;
-    } else {
-      float mean = m[i] * c.keep1 + g * c.add1;
-      m[i] = mean;
-      if (RULE == MOMENTUM) {
-        x = x - mean * c.rate;
-      } else if (RULE == NESTEROV) {
-        x = x - (g + mean * c.keep2) * c.rate;
-      } else {
-        float square = v[i] * c.keep2 + g * c.add2 * g;
-        v[i] = square;
-        x = x - mean * c.rate / (sqrtf(square) * c.root + c.epsilon);
-      }
+    if (RULE == ADAM || RULE == ADAMW) {
+      second = pack_at<N>(v + i);
     }
-    p[i] = x;
+    for (int k = 0; k < N; k++) {
+      x.at[k] = stepped<RULE>(x.at[k], first.at[k], second.at[k], widen(g.at[k]), c);
+    }
+    put_pack(p + i, x);
+    if (RULE != SGD) {
+      put_pack(m + i, first);
+    }
+    if (RULE == ADAM || RULE == ADAMW) {
+      put_pack(v + i, second);
+    }
     if (target_type == TARGET_F32) {
-      narrow(x, &((float *)target)[i]);
+      put_pack((float *)target + i, x);
     } else if (target_type == TARGET_BF16) {
-      narrow(x, &((bf16 *)target)[i]);
+      put_narrow((bf16 *)target + i, x);
     } else if (target_type == TARGET_F16) {
-      narrow(x, &((f16 *)target)[i]);
+      put_narrow((f16 *)target + i, x);
     }
-  }
+  });
 }
 
 #define UPDATE(name, rule, type) \
