@@ -98,15 +98,25 @@ INLINE void attention(const T *qkv, heads h, T *out, float *log_sums) {
   }
 }
 
+template <int N, class T> INLINE float product_of_rows(const T *a, const T *b, int size) {
+  float sum = 0;
+  for (int d = 0; d < size; d += N) {
+    pack<T, N> x = pack_at<N>(a + d), y = pack_at<N>(b + d);
+    for (int k = 0; k < N; k++) {
+      sum += widen(x.at[k]) * widen(y.at[k]);
+    }
+  }
+  return sum;
+}
+
 /* The product of each row's output and its gradient, a number for each row and head. */
 template <class T>
 INLINE void attention_dots(const T *out, const T *dout, long rows, int size, float *dots) {
+  const int PACK = 16 / sizeof(T);
+  bool packs = size % PACK == 0 && aligned(out, dout);
   EACH(r, rows) {
-    float sum = 0;
-    for (int d = 0; d < size; d++) {
-      sum += widen(dout[r * size + d]) * widen(out[r * size + d]);
-    }
-    dots[r] = sum;
+    const T *a = dout + r * size, *b = out + r * size;
+    dots[r] = packs ? product_of_rows<PACK>(a, b, size) : product_of_rows<1>(a, b, size);
   }
 }
 

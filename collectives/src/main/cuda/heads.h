@@ -13,6 +13,4 @@ struct heads {
 
 INLINE long row_of_qkv(heads h) { return (long)(h.heads + 2 * h.key_heads) * h.size; }
 
-INLINE float minus_infinity() { return float_of(0xff800000u); }
-
 #endif

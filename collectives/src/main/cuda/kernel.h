@@ -105,6 +105,8 @@ INLINE void narrow(double x, bf16 *to) { narrow(round_to_odd(x), to); }
 
 INLINE void narrow(double x, f16 *to) { narrow(round_to_odd(x), to); }
 
+INLINE float minus_infinity() { return float_of(0xff800000u); }
+
 INLINE long first_index() { return (long)blockIdx.x * BLOCK + threadIdx.x; }
 
 INLINE long index_step() { return (long)gridDim.x * BLOCK; }

@@ -248,6 +248,40 @@ INLINE void top_k(const T *x, long rows, int width, int k, T *values, int *indic
   }
 }
 
+/*
+ * target[index[r]] += source[r] in the order of r: BLOCK columns of the rows of a class, by the
+ * remainder, are one block's, and a column one thread's. Blocks look for their rows BLOCK at a time.
+ */
+template <class T>
+INLINE void scatter_add(const T *source, const int *index, long rows, long width, float *target,
+    long target_rows) {
+  __shared__ u32 found[BLOCK / 32];
+  int t = (int)threadIdx.x;
+  long parts = (width + BLOCK - 1) / BLOCK;
+  u32 classes = gridDim.x > parts ? (u32)(gridDim.x / parts) : 1;
+  for (long unit = blockIdx.x; unit < classes * parts; unit += gridDim.x) {
+    long column = unit % parts * BLOCK + t;
+    for (long first = 0; first < rows; first += BLOCK) {
+      if (t < BLOCK / 32) {
+        found[t] = 0;
+      }
+      __syncthreads();
+      int mine = first + t < rows ? index[first + t] : -1;
+      if (mine >= 0 && mine < target_rows && (u32)mine % classes == unit / parts) {
+        atomicAdd(&found[t / 32], 1u << t % 32);
+      }
+      __syncthreads();
+      for (int k = 0; k < BLOCK / 32; k++) {
+        for (u32 left = found[k]; column < width && left != 0; left &= left - 1) {
+          long r = first + k * 32 + __ffs((int)left) - 1;
+          target[(long)index[r] * width + column] += widen(source[r * width + column]);
+        }
+      }
+      __syncthreads();
+    }
+  }
+}
+
 #define NORM(name, layer, type) \
   KERNEL(name##_##type, const type##_t *x, long rows, long width, const type##_t *weight, \
       const type##_t *bias, float epsilon, type##_t *y, float *statistics) { \
@@ -307,18 +341,9 @@ INLINE void top_k(const T *x, long rows, int width, int k, T *values, int *indic
   KERNEL(column_sums_##type, const type##_t *x, long rows, long width, float *target) { \
     column_sums(x, rows, width, target); \
   } \
-  /* target[index[r]] += source[r] in the order of r: a row of the target is one block's, a column \
-     of it one thread's */ \
   KERNEL(scatter_add_##type, const type##_t *source, const int *index, long rows, long width, \
       float *target, long target_rows) { \
-    for (long column = threadIdx.x; column < width; column += BLOCK) { \
-      for (long r = 0; r < rows; r++) { \
-        long to = index[r]; \
-        if (to >= 0 && to < target_rows && (u32)to % gridDim.x == blockIdx.x) { \
-          target[to * width + column] += widen(source[r * width + column]); \
-        } \
-      } \
-    } \
+    scatter_add(source, index, rows, width, target, target_rows); \
   } \
   KERNEL(top_k_##type, const type##_t *x, long rows, int width, int k, type##_t *values, \
       int *indices) { \

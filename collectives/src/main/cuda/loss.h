@@ -1,21 +1,49 @@
 /*
- * Softmax cross-entropy: a block for a row. Differences to the row's largest logit and their
- * exponentials are float32, the sum over a row is float64.
+ * Softmax cross-entropy: a block for a row. Differences to the largest logit so far and their
+ * exponentials are float32, the sum over a row is float64. A thread loads ELEMENTS at once.
  */
+enum { ELEMENTS = 8 };
+
+/* Infinite where there are no more elements: the exponential is 0. */
+template <class T> INLINE pack<float, ELEMENTS> elements_of(const T *row, long first, long n) {
+  pack<float, ELEMENTS> x;
+  for (int k = 0; k < ELEMENTS; k++) {
+    long i = first + k * BLOCK;
+    float v = widen(row[i < n ? i : n - 1]);
+    x.at[k] = i < n ? v : minus_infinity();
+  }
+  return x;
+}
+
+/* What is subtracted: infinities that are equal have no difference. */
+INLINE float base_of(float most) { return most == minus_infinity() ? 0 : most; }
+
 template <class T>
 INLINE void cross_entropy(const T *logits, long rows, long tokens, const int *labels, float *losses,
     T *gradient, float scale) {
   __shared__ float largest[BLOCK];
   __shared__ double scratch[BLOCK];
+  const long ROUND = ELEMENTS * BLOCK;
   for (long r = blockIdx.x; r < rows; r += gridDim.x) {
     const T *in = logits + r * tokens;
     long label = labels[r];
     bool counts = label >= 0 && label < tokens;
     float most = widen(in[0]);
-    for (long t = threadIdx.x; t < tokens; t += BLOCK) {
-      float v = widen(in[t]);
-      most = v > most ? v : most;
+    double sum = 0;
+    for (long t = threadIdx.x; t < tokens; t += ROUND) {
+      pack<float, ELEMENTS> x = elements_of(in, t, tokens);
+      float before = most;
+      for (int k = 0; k < ELEMENTS; k++) {
+        most = x.at[k] > most ? x.at[k] : most;
+      }
+      if (most > before) {
+        sum *= exp((double)before - (double)most);
+      }
+      for (int k = 0; k < ELEMENTS; k++) {
+        sum += (double)expf(x.at[k] - base_of(most));
+      }
     }
+    float own = most;
     largest[threadIdx.x] = most;
     __syncthreads();
     for (int half = BLOCK / 2; half > 0; half /= 2) {
@@ -25,9 +53,8 @@ INLINE void cross_entropy(const T *logits, long rows, long tokens, const int *la
       __syncthreads();
     }
     most = largest[0];
-    double sum = 0;
-    for (long t = threadIdx.x; t < tokens; t += BLOCK) {
-      sum += (double)expf(widen(in[t]) - most);
+    if (most > own) {
+      sum *= exp((double)own - (double)most);
     }
     /* The barriers of the sum also part reads of the logits above from the writes below. */
     float of_label = counts ? widen(in[label]) - most : 0;
@@ -36,9 +63,16 @@ INLINE void cross_entropy(const T *logits, long rows, long tokens, const int *la
       losses[r] = counts ? (float)(log(sum) - (double)of_label) : 0;
     }
     if (gradient != 0) {
-      for (long t = threadIdx.x; t < tokens; t += BLOCK) {
-        float p = counts ? (float)((double)expf(widen(in[t]) - most) / sum) : 0;
-        narrow((t == label ? p - 1 : p) * scale, &gradient[r * tokens + t]);
+      float by = (float)(1 / sum);
+      for (long t = threadIdx.x; t < tokens; t += ROUND) {
+        pack<float, ELEMENTS> x = elements_of(in, t, tokens);
+        for (int k = 0; k < ELEMENTS; k++) {
+          long i = t + k * BLOCK;
+          float p = counts ? expf(x.at[k] - most) * by : 0;
+          if (i < tokens) {
+            narrow((i == label ? p - 1 : p) * scale, &gradient[r * tokens + i]);
+          }
+        }
       }
     }
     __syncthreads();

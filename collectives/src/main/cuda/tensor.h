@@ -138,8 +138,9 @@ struct eight {
 template <int ROWS, int SIZE, class T>
 INLINE void load_rows(const T *from, long stride, int first, heads h, u16 *rows, u16 *columns) {
   for (int e = (int)threadIdx.x; e < ROWS * SIZE / 8; e += BLOCK) {
-    int r = e % ROWS;
-    int d = e / ROWS * 8;
+    /* A warp reads whole rows, but where it writes columns: there its lanes would meet one bank. */
+    int r = columns ? e % ROWS : e / (SIZE / 8);
+    int d = (columns ? e / ROWS : e % (SIZE / 8)) * 8;
     eight x = {};
     if (first + r < h.context && d < h.size) {
       x = *(const eight *)&from[(first + r) * stride + d];

@@ -157,6 +157,11 @@ final class CudaLayers extends CheckedLayers {
         return compute.blocks(elements);
     }
 
+    /** A thread for each unit, as far as they run at once. */
+    private int blocksOfThreads(long units) {
+        return compute.blocksOf((units + CudaKernel.BLOCK - 1) / CudaKernel.BLOCK);
+    }
+
     private int blocksOfSums(Buffer x, long width) {
         int columns = SUMMED / x.dataType().size();
         return compute.blocksOf((width + columns - 1) / columns);
@@ -302,6 +307,7 @@ final class CudaLayers extends CheckedLayers {
     @Override
     void doScatterAdd(Buffer source, int width, Buffer index, Buffer target, Stream stream) {
         long rows = target.count() / width;
+        long parts = (width + CudaKernel.BLOCK - 1L) / CudaKernel.BLOCK;
         launch(scatterAdd, source)
                 .put(source)
                 .put(index)
@@ -309,7 +315,7 @@ final class CudaLayers extends CheckedLayers {
                 .put((long) width)
                 .put(target)
                 .put(rows)
-                .run(on(stream), compute.blocksOf(rows));
+                .run(on(stream), compute.blocksOf(rows * parts));
     }
 
     @Override
@@ -322,9 +328,7 @@ final class CudaLayers extends CheckedLayers {
                 .put(k)
                 .put(values)
                 .put(indices)
-                .run(
-                        on(stream),
-                        compute.blocksOf((rows + CudaKernel.BLOCK - 1) / CudaKernel.BLOCK));
+                .run(on(stream), blocksOfThreads(rows));
     }
 
     @Override
@@ -427,7 +431,7 @@ final class CudaLayers extends CheckedLayers {
                 .put(scratch.count())
                 .put(shape.size())
                 .put(scratch)
-                .run(s, blocks(scratch.count()));
+                .run(s, blocksOfThreads(scratch.count()));
         Attention kernels = attention(shape, qkv, outputGradient, gradient);
         shape(kernels.queries().launch().put(qkv), shape)
                 .put(outputGradient)

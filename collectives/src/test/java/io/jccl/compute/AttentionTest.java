@@ -21,9 +21,6 @@ import org.junit.jupiter.params.provider.EnumSource;
 
 /** Attention against float64, which holds the whole matrix of scores. */
 class AttentionTest extends LayersTests {
-    /** Elements of 16 bits that are 16 bytes. */
-    private static final int ALIGNED = 8;
-
     private static final AttentionShape[] SHAPES = {
         new AttentionShape(1, 1, 1, 1, 1),
         new AttentionShape(2, 17, 2, 2, 32),

@@ -18,7 +18,7 @@ class ComputeTest extends ComputeTests {
     @ParameterizedTest
     @EnumSource
     void fill(Where where) {
-        on(
+        onSlices(
                 where,
                 r -> {
                     for (DataType type : DataType.values()) {
@@ -44,7 +44,7 @@ class ComputeTest extends ComputeTests {
     @ParameterizedTest
     @EnumSource
     void cast(Where where) {
-        on(
+        onSlices(
                 where,
                 r -> {
                     for (DataType from : FLOATS) {
@@ -73,7 +73,7 @@ class ComputeTest extends ComputeTests {
     @ParameterizedTest
     @EnumSource
     void addScaleDivideAndAxpy(Where where) {
-        on(
+        onSlices(
                 where,
                 r -> {
                     for (DataType type : FLOATS) {
@@ -131,7 +131,7 @@ class ComputeTest extends ComputeTests {
     @ParameterizedTest
     @EnumSource
     void sumOfSquares(Where where) {
-        on(
+        onSlices(
                 where,
                 r -> {
                     Buffer norm = r.c.device().allocate(DataType.FLOAT64, Compute.NORM_COUNT);
@@ -177,7 +177,7 @@ class ComputeTest extends ComputeTests {
     @ParameterizedTest
     @EnumSource
     void stepControl(Where where) {
-        on(
+        onSlices(
                 where,
                 r -> {
                     Buffer norm = r.c.device().allocate(DataType.FLOAT64, Compute.NORM_COUNT);
@@ -262,7 +262,7 @@ class ComputeTest extends ComputeTests {
     /** Each rule with each pair of types, on one size or on all. */
     private void update(Where where, boolean all) {
         int[] sizes = {0, 1, 257, 1031};
-        on(
+        onSlices(
                 where,
                 r -> {
                     Buffer norm = r.c.device().allocate(DataType.FLOAT64, Compute.NORM_COUNT);

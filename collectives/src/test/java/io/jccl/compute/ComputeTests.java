@@ -71,7 +71,10 @@ abstract class ComputeTests {
         }
     }
 
-    /** Elements before and after a slice; 8 of 16 bits leave it aligned for vectors of 16 bytes. */
+    /** Elements of 16 bits that are 16 bytes. */
+    static final int ALIGNED = 8;
+
+    /** Elements before and after a slice. */
     int edge = EDGE;
 
     final Random random = new Random(2024);
@@ -162,6 +165,15 @@ abstract class ComputeTests {
         try (Compute c = where.open();
                 Stream stream = c.device().newStream()) {
             body.accept(new Run(c, stream));
+        }
+    }
+
+    /** With slices that begin anywhere, and on GPUs also with aligned ones. */
+    final void onSlices(Where where, Consumer<Run> body) {
+        on(where, body);
+        if (where == Where.CUDA || where == Where.CUDA_REVERSED) {
+            edge = ALIGNED;
+            on(where, body);
         }
     }
 

@@ -64,7 +64,7 @@ class LayersRowsTest extends LayersTests {
     @ParameterizedTest
     @EnumSource
     void biasAndColumnSums(Where where) {
-        on(
+        onSlices(
                 where,
                 r -> {
                     for (DataType type : NARROW) {
