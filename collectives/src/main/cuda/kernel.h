@@ -128,6 +128,21 @@ template <int N, class T> INLINE void put_pack(T *to, const pack<T, N> &x) {
 
 template <class... T> INLINE bool aligned(const T *...at) { return ((((u64)at | ...)) & 15) == 0; }
 
+/*
+ * What a thread has of a row when a block takes N BLOCK elements at once, so that loads do not wait
+ * for each other; missing from n on.
+ */
+template <int N, class T>
+INLINE pack<float, N> elements_of(const T *row, int first, int n, float missing) {
+  pack<float, N> x;
+  for (int k = 0; k < N; k++) {
+    int i = first + k * BLOCK;
+    float v = widen(row[i < n ? i : n - 1]);
+    x.at[k] = i < n ? v : missing;
+  }
+  return x;
+}
+
 template <int N> struct lanes {
   enum { count = N };
 };

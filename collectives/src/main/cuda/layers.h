@@ -4,13 +4,24 @@
  * Where a block works on a row, the threads' partial sums are added as a tree.
  */
 
+/* Elements of a row that a thread loads at once. */
+enum { LOADS = 4 };
+
+#define EACH_LOADS(i, width) for (int i = (int)threadIdx.x; i < (width); i += LOADS * BLOCK)
+
+/* All 1 without a weight. */
+template <class T> INLINE pack<float, LOADS> weights_of(const T *weight, int first, int width) {
+  pack<float, LOADS> w = {1, 1, 1, 1};
+  return weight == 0 ? w : elements_of<LOADS>(weight, first, width, 0);
+}
+
 /*
  * y = (x - mean) / deviation, times a weight and plus a bias where there are any; the mean is 0 for
  * RMSNorm. statistics gets the reciprocal of the deviation of each row, for LayerNorm after the
  * mean.
  */
 template <bool LAYER, class T>
-INLINE void norm(const T *x, long rows, long width, const T *weight, const T *bias, float epsilon,
+INLINE void norm(const T *x, long rows, int width, const T *weight, const T *bias, float epsilon,
     T *y, float *statistics) {
   __shared__ float scratch[BLOCK];
   for (long r = blockIdx.x; r < rows; r += gridDim.x) {
@@ -18,22 +29,36 @@ INLINE void norm(const T *x, long rows, long width, const T *weight, const T *bi
     float mean = 0;
     if (LAYER) {
       float all = 0;
-      for (long i = threadIdx.x; i < width; i += BLOCK) {
-        all += widen(in[i]);
+      EACH_LOADS(i, width) {
+        pack<float, LOADS> v = elements_of<LOADS>(in, i, width, 0);
+        for (int k = 0; k < LOADS; k++) {
+          all += v.at[k];
+        }
       }
       mean = block_sum(all, scratch) / (float)width;
     }
     float squares = 0;
-    for (long i = threadIdx.x; i < width; i += BLOCK) {
-      float v = widen(in[i]) - mean;
-      squares += v * v;
+    EACH_LOADS(i, width) {
+      pack<float, LOADS> v = elements_of<LOADS>(in, i, width, 0);
+      for (int k = 0; k < LOADS; k++) {
+        float from = i + k * BLOCK < width ? v.at[k] - mean : 0;
+        squares += from * from;
+      }
     }
     squares = block_sum(squares, scratch);
     float by = (float)(1 / sqrt((double)(squares / (float)width + epsilon)));
-    for (long i = threadIdx.x; i < width; i += BLOCK) {
-      float v = (widen(in[i]) - mean) * by;
-      v = weight == 0 ? v : v * widen(weight[i]);
-      narrow(bias == 0 ? v : v + widen(bias[i]), &y[r * width + i]);
+    EACH_LOADS(i, width) {
+      pack<float, LOADS> v = elements_of<LOADS>(in, i, width, 0), add = v;
+      pack<float, LOADS> w = weights_of(weight, i, width);
+      if (bias != 0) {
+        add = elements_of<LOADS>(bias, i, width, 0);
+      }
+      for (int k = 0; k < LOADS; k++) {
+        float to = (v.at[k] - mean) * by * w.at[k];
+        if (i + k * BLOCK < width) {
+          narrow(bias == 0 ? to : to + add.at[k], &y[r * width + i + k * BLOCK]);
+        }
+      }
     }
     if (threadIdx.x == 0) {
       if (LAYER) {
@@ -46,27 +71,38 @@ INLINE void norm(const T *x, long rows, long width, const T *weight, const T *bi
 
 /* gradient += the gradient of x, from dy, that of y. */
 template <bool LAYER, class T>
-INLINE void norm_backward(const T *x, long rows, long width, const T *weight,
+INLINE void norm_backward(const T *x, long rows, int width, const T *weight,
     const float *statistics, const T *dy, T *gradient) {
   __shared__ float scratch[BLOCK];
   for (long r = blockIdx.x; r < rows; r += gridDim.x) {
     const T *in = x + r * width;
     const T *out = dy + r * width;
+    T *to = gradient + r * width;
     float mean = LAYER ? statistics[2 * r] : 0;
     float by = statistics[LAYER ? 2 * r + 1 : r];
     float sum = 0, dot = 0;
-    for (long i = threadIdx.x; i < width; i += BLOCK) {
-      float g = weight == 0 ? widen(out[i]) : widen(out[i]) * widen(weight[i]);
-      sum += g;
-      dot += g * (widen(in[i]) - mean);
+    EACH_LOADS(i, width) {
+      pack<float, LOADS> v = elements_of<LOADS>(in, i, width, 0);
+      pack<float, LOADS> g = elements_of<LOADS>(out, i, width, 0);
+      pack<float, LOADS> w = weights_of(weight, i, width);
+      for (int k = 0; k < LOADS; k++) {
+        sum += g.at[k] * w.at[k];
+        dot += g.at[k] * w.at[k] * (v.at[k] - mean);
+      }
     }
     sum = LAYER ? block_sum(sum, scratch) / (float)width : 0;
     dot = block_sum(dot, scratch) * by * by / (float)width;
-    for (long i = threadIdx.x; i < width; i += BLOCK) {
-      float g = weight == 0 ? widen(out[i]) : widen(out[i]) * widen(weight[i]);
-      float d = by * (g - sum - dot * (widen(in[i]) - mean));
-      T *to = &gradient[r * width + i];
-      narrow(widen(*to) + d, to);
+    EACH_LOADS(i, width) {
+      pack<float, LOADS> v = elements_of<LOADS>(in, i, width, 0);
+      pack<float, LOADS> g = elements_of<LOADS>(out, i, width, 0);
+      pack<float, LOADS> w = weights_of(weight, i, width);
+      pack<float, LOADS> old = elements_of<LOADS>(to, i, width, 0);
+      for (int k = 0; k < LOADS; k++) {
+        float d = by * (g.at[k] * w.at[k] - sum - dot * (v.at[k] - mean));
+        if (i + k * BLOCK < width) {
+          narrow(old.at[k] + d, &to[i + k * BLOCK]);
+        }
+      }
     }
   }
 }
@@ -285,11 +321,11 @@ INLINE void scatter_add(const T *source, const int *index, long rows, long width
 #define NORM(name, layer, type) \
   KERNEL(name##_##type, const type##_t *x, long rows, long width, const type##_t *weight, \
       const type##_t *bias, float epsilon, type##_t *y, float *statistics) { \
-    norm<layer>(x, rows, width, weight, bias, epsilon, y, statistics); \
+    norm<layer>(x, rows, (int)width, weight, bias, epsilon, y, statistics); \
   } \
   KERNEL(name##_backward_##type, const type##_t *x, long rows, long width, \
       const type##_t *weight, const float *statistics, const type##_t *dy, type##_t *gradient) { \
-    norm_backward<layer>(x, rows, width, weight, statistics, dy, gradient); \
+    norm_backward<layer>(x, rows, (int)width, weight, statistics, dy, gradient); \
   } \
   KERNEL(name##_weight_##type, const type##_t *x, long rows, long width, \
       const float *statistics, const type##_t *dy, float *weight_gradient) { \

@@ -1,45 +1,34 @@
 /*
  * Softmax cross-entropy: a block for a row. Differences to the largest logit so far and their
- * exponentials are float32, the sum over a row is float64. A thread loads ELEMENTS at once.
+ * exponentials are float32, the sum over a row is float64.
  */
-enum { ELEMENTS = 8 };
-
-/* Infinite where there are no more elements: the exponential is 0. */
-template <class T> INLINE pack<float, ELEMENTS> elements_of(const T *row, long first, long n) {
-  pack<float, ELEMENTS> x;
-  for (int k = 0; k < ELEMENTS; k++) {
-    long i = first + k * BLOCK;
-    float v = widen(row[i < n ? i : n - 1]);
-    x.at[k] = i < n ? v : minus_infinity();
-  }
-  return x;
-}
 
 /* What is subtracted: infinities that are equal have no difference. */
 INLINE float base_of(float most) { return most == minus_infinity() ? 0 : most; }
 
 template <class T>
-INLINE void cross_entropy(const T *logits, long rows, long tokens, const int *labels, float *losses,
+INLINE void cross_entropy(const T *logits, long rows, int tokens, const int *labels, float *losses,
     T *gradient, float scale) {
   __shared__ float largest[BLOCK];
   __shared__ double scratch[BLOCK];
-  const long ROUND = ELEMENTS * BLOCK;
+  const int N = 8;
+  const int ROUND = N * BLOCK;
   for (long r = blockIdx.x; r < rows; r += gridDim.x) {
     const T *in = logits + r * tokens;
-    long label = labels[r];
+    int label = labels[r];
     bool counts = label >= 0 && label < tokens;
     float most = widen(in[0]);
     double sum = 0;
-    for (long t = threadIdx.x; t < tokens; t += ROUND) {
-      pack<float, ELEMENTS> x = elements_of(in, t, tokens);
+    for (int t = (int)threadIdx.x; t < tokens; t += ROUND) {
+      pack<float, N> x = elements_of<N>(in, t, tokens, minus_infinity());
       float before = most;
-      for (int k = 0; k < ELEMENTS; k++) {
+      for (int k = 0; k < N; k++) {
         most = x.at[k] > most ? x.at[k] : most;
       }
       if (most > before) {
         sum *= exp((double)before - (double)most);
       }
-      for (int k = 0; k < ELEMENTS; k++) {
+      for (int k = 0; k < N; k++) {
         sum += (double)expf(x.at[k] - base_of(most));
       }
     }
@@ -64,10 +53,10 @@ INLINE void cross_entropy(const T *logits, long rows, long tokens, const int *la
     }
     if (gradient != 0) {
       float by = (float)(1 / sum);
-      for (long t = threadIdx.x; t < tokens; t += ROUND) {
-        pack<float, ELEMENTS> x = elements_of(in, t, tokens);
-        for (int k = 0; k < ELEMENTS; k++) {
-          long i = t + k * BLOCK;
+      for (int t = (int)threadIdx.x; t < tokens; t += ROUND) {
+        pack<float, N> x = elements_of<N>(in, t, tokens, minus_infinity());
+        for (int k = 0; k < N; k++) {
+          int i = t + k * BLOCK;
           float p = counts ? expf(x.at[k] - most) * by : 0;
           if (i < tokens) {
             narrow((i == label ? p - 1 : p) * scale, &gradient[r * tokens + i]);
@@ -82,7 +71,7 @@ INLINE void cross_entropy(const T *logits, long rows, long tokens, const int *la
 #define LOSS(type) \
   KERNEL(cross_entropy_##type, const type##_t *logits, long rows, long tokens, \
       const int *labels, float *losses, type##_t *gradient, float scale) { \
-    cross_entropy(logits, rows, tokens, labels, losses, gradient, scale); \
+    cross_entropy(logits, rows, (int)tokens, labels, losses, gradient, scale); \
   }
 LOSS(f32)
 LOSS(bf16)
