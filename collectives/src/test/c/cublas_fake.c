@@ -27,6 +27,7 @@ struct jcf_cublas {
   int device;
   cudaStream_t stream;
   int pointer_mode, math_mode;
+  atomic_bool loaded; /* has launched a product */
   struct jcf_cublas *next;
 };
 
@@ -458,8 +459,12 @@ static cublasStatus_t launch(cublasHandle_t handle, struct product what) {
   } else if (capture != NULL) {
     jcf_capture_node(&s, 1, launch_captured, use_product, drop_product, p);
   } else {
-    struct jcf_dep end = jcf_enqueue(s, run_product, drop_product, p, NULL, 0);
-    jcf_stream_done(end.stream);
+    /* As on an H200, where a handle's first product waited for a stream that was held up:
+       Programming Guide, "Lazy Loading", "loading kernels might require context synchronization". */
+    if (!atomic_exchange(&handle->loaded, true)) {
+      jcf_sync_device(device);
+    }
+    jcf_launch(s, run_product, drop_product, p);
   }
   jcf_stream_done(s);
   return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;

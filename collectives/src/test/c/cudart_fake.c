@@ -23,8 +23,15 @@ enum {
   FRESH = 0xA5,  /* what is in new memory */
   FREED = 0xDD,  /* what is in memory that was given back */
   MOST_KEPT = 256, /* freed blocks of a region that are not reused yet */
-  EVENT_SLOTS = 1024
+  EVENT_SLOTS = 1024,
+  MOST_QUEUED = 1021 /* cuda_rules.txt, depth: copies, memsets and kernels of a stream */
 };
+
+/*
+ * A larger copy from pageable memory waits for its stream: "API synchronization behavior" of the
+ * runtime's documentation, and held.memcpy_async.pageable_to_device of cuda_rules.txt.
+ */
+static const size_t STAGED_AT_ONCE = 64 << 10;
 
 static const size_t FILL_LIMIT = (size_t)64 << 20; /* of a block: the rest keeps what it has */
 static const size_t KEPT_LIMIT = (size_t)16 << 20; /* bytes of a region in freed blocks */
@@ -40,6 +47,7 @@ struct op {
   void *arg;
   int ndeps;
   struct jcf_dep *deps;
+  bool counted; /* among queued of its stream */
 };
 
 struct jcf_stream {
@@ -48,7 +56,7 @@ struct jcf_stream {
   int priority;
   unsigned long long id;
   bool legacy, implicit, destroyed, working;
-  int uses;
+  int uses, queued;
   uint64_t submitted, completed;
   struct op *head, *tail;
   pthread_cond_t work, done;
@@ -123,6 +131,7 @@ struct device {
   struct jcf_stream *legacy;
   struct jcf_pool *default_pool, *pool;
   bool peers[MOST_DEVICES];
+  pthread_mutex_t host_functions; /* held while one runs */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -245,6 +254,7 @@ static void start(void) {
   for (int d = 0; d < ndevices; d++) {
     const size_t limits[7] = {1024, 1 << 20, 8 << 20, 2, 2048, 64, 0};
     memcpy(devices[d].limits, limits, sizeof limits);
+    pthread_mutex_init(&devices[d].host_functions, NULL);
   }
   self.pid = (int32_t)getpid();
   self.started = start_time(self.pid);
@@ -550,6 +560,7 @@ static void *work(void *arg) {
     }
     pthread_mutex_lock(&lock);
     s->completed = op->seq;
+    s->queued -= op->counted;
     pthread_cond_broadcast(&s->done);
     free(op->deps);
     free(op);
@@ -584,8 +595,11 @@ static void put_legacy_deps(struct op *op, struct jcf_stream *s) {
   }
 }
 
-/* Enqueues; takes over arg, borrows deps. With neither run nor release it is only a wait. */
-static void enqueue(struct jcf_stream *s, jcf_call run, jcf_call release, void *arg,
+/*
+ * Enqueues; takes over arg, borrows deps. With neither run nor release it is only a wait, and NULL
+ * is returned if there is nothing to wait for.
+ */
+static struct op *enqueue(struct jcf_stream *s, jcf_call run, jcf_call release, void *arg,
     const struct jcf_dep *deps, int ndeps) {
   struct op *op = need(calloc(1, sizeof *op));
   op->run = run;
@@ -599,7 +613,7 @@ static void enqueue(struct jcf_stream *s, jcf_call run, jcf_call release, void *
   put_legacy_deps(op, s);
   if (run == NULL && release == NULL && op->ndeps == 0) {
     free(op);
-    return;
+    return NULL;
   }
   op->seq = ++s->submitted;
   if (s->tail == NULL) {
@@ -621,6 +635,22 @@ static void enqueue(struct jcf_stream *s, jcf_call run, jcf_call release, void *
     pthread_attr_destroy(&a);
   }
   pthread_cond_signal(&s->work);
+  return op;
+}
+
+/* Waits until a stream has room for a copy, a memset or a kernel. */
+static void await_room(struct jcf_stream *s) {
+  s->uses++;
+  while (s->queued >= MOST_QUEUED) {
+    pthread_cond_wait(&s->done, &lock);
+  }
+  stream_unuse(s);
+}
+
+/* An operation that takes such room until it is complete. */
+static void take_room(struct jcf_stream *s, struct op *op) {
+  op->counted = true;
+  s->queued++;
 }
 
 static struct jcf_stream *new_stream(int device, unsigned flags, int priority) {
@@ -1162,9 +1192,9 @@ static struct jcf_node *add_node(struct jcf_graph *g, const struct jcf_node *wha
   return node;
 }
 
-/* Puts work on a stream, or into the graph that it captures. */
-static void launch_node(struct jcf_stream *s, const struct jcf_node *what);
+static struct op *launch_node(struct jcf_stream *s, const struct jcf_node *what);
 
+/* Puts work on a stream, or into the graph that it captures. */
 static void put_node(struct jcf_stream *s, const struct jcf_node *what) {
   if (s->capture == NULL) {
     launch_node(s, what);
@@ -1207,11 +1237,18 @@ static void run_set(void *arg) {
 struct call {
   cudaHostFn_t fn;
   void *data;
+  int device;
 };
 
+/*
+ * cuda_rules.txt, held.host_function.other: one that does not return holds up those of all streams
+ * of the device, and nothing else ("may be serialized", cudaLaunchHostFunc).
+ */
 static void run_call(void *arg) {
   struct call *c = arg;
+  pthread_mutex_lock(&devices[c->device].host_functions);
   c->fn(c->data);
+  pthread_mutex_unlock(&devices[c->device].host_functions);
 }
 
 /* What an address is to a copy of so many bytes. */
@@ -1246,6 +1283,8 @@ static cudaError_t check_copy(enum place_of dst, enum place_of src, int kind) {
   return fits ? cudaSuccess : cudaErrorInvalidValue;
 }
 
+/* Synchronous ones are allowed beside any capture that does not involve the legacy stream:
+   cuda_rules.txt, capture.global.memcpy. */
 static cudaError_t copy(struct copy what, int kind, cudaStream_t handle, bool synchronous) {
   if (what.width == 0 || what.height == 0) {
     return cudaSuccess;
@@ -1257,11 +1296,7 @@ static cudaError_t copy(struct copy what, int kind, cudaStream_t handle, bool sy
   size_t src_size = (what.height - 1) * what.spitch + what.width;
   pthread_mutex_lock(&lock);
   struct jcf_stream *s = find_stream(handle, current);
-  cudaError_t error = s == NULL ? cudaErrorInvalidResourceHandle : cudaSuccess;
-  if (error == cudaSuccess && synchronous) {
-    error = unsafe();
-  }
-  error = error != cudaSuccess ? error : usable(s);
+  cudaError_t error = s == NULL ? cudaErrorInvalidResourceHandle : usable(s);
   enum place_of dst = place_of(what.dst, dst_size);
   enum place_of src = place_of(what.src, src_size);
   error = error != cudaSuccess ? error : check_copy(dst, src, kind);
@@ -1272,9 +1307,10 @@ static cudaError_t copy(struct copy what, int kind, cudaStream_t handle, bool sy
     /* The CPU copies between host memory, and into pageable memory while the caller waits. */
     bool waits = dst == PAGEABLE || (dst == PINNED && src != ON_DEVICE && src != ANYWHERE)
         || (synchronous && !staged && !(src == ON_DEVICE && dst == ON_DEVICE));
-    if (staged && synchronous) {
+    if (staged && (synchronous || what.width * what.height > STAGED_AT_ONCE)) {
       sync_stream(s);
     }
+    await_room(s);
     struct copy *c = need(malloc(sizeof *c));
     *c = what;
     if (staged) {
@@ -1284,7 +1320,7 @@ static cudaError_t copy(struct copy what, int kind, cudaStream_t handle, bool sy
             what.width);
       }
     }
-    enqueue(s, run_copy, release_copy, c, NULL, 0);
+    take_room(s, enqueue(s, run_copy, release_copy, c, NULL, 0));
     if (waits) {
       struct jcf_dep d = tail_of(s);
       await(&d);
@@ -1351,17 +1387,19 @@ static cudaError_t set(void *ptr, int value, size_t count, cudaStream_t handle, 
   }
   pthread_mutex_lock(&lock);
   struct jcf_stream *s = find_stream(handle, current);
-  cudaError_t error = s == NULL ? cudaErrorInvalidResourceHandle : cudaSuccess;
-  if (error == cudaSuccess && sync) {
-    error = unsafe();
-  }
-  error = error != cudaSuccess ? error : usable(s);
+  cudaError_t error = s == NULL ? cudaErrorInvalidResourceHandle : usable(s);
   enum place_of where = place_of(ptr, count);
   if (error == cudaSuccess && (where == PAGEABLE || where == NOWHERE)) {
     error = cudaErrorInvalidValue;
   }
   if (error == cudaSuccess) {
-    put_node(s, &(struct jcf_node){.work = SET, .copy = flat(ptr, NULL, count), .value = value});
+    struct jcf_node node = {.work = SET, .copy = flat(ptr, NULL, count), .value = value};
+    if (s->capture == NULL) {
+      await_room(s);
+      take_room(s, launch_node(s, &node));
+    } else {
+      put_node(s, &node);
+    }
     if (sync && where == PINNED) {
       sync_stream(s);
     }
@@ -1981,6 +2019,8 @@ static cudaError_t malloc_async(
   if (error == cudaSuccess && s->capture != NULL) {
     s->capture->invalid = true;
     error = cudaErrorNotSupported; /* the fake has no allocation nodes */
+  } else if (error == cudaSuccess) {
+    error = unsafe(); /* cuda_rules.txt, capture.global.malloc_async.other */
   }
   struct jcf_pool *p = NULL;
   if (error == cudaSuccess) {
@@ -2290,7 +2330,8 @@ static cudaError_t may_ask(struct jcf_stream *s) {
     s->capture->invalid = true;
     return cudaErrorStreamCaptureUnsupported;
   }
-  return usable(s);
+  cudaError_t error = usable(s);
+  return error != cudaSuccess ? error : unsafe(); /* cuda_rules.txt, capture.global.query.other */
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
@@ -2404,6 +2445,19 @@ void jcf_stream_done(struct jcf_stream *s) {
 }
 
 int jcf_stream_device(struct jcf_stream *s) { return s->device; }
+
+void jcf_sync_device(int device) {
+  pthread_mutex_lock(&lock);
+  sync_device(device);
+  pthread_mutex_unlock(&lock);
+}
+
+void jcf_launch(struct jcf_stream *s, jcf_call run, jcf_call release, void *arg) {
+  pthread_mutex_lock(&lock);
+  await_room(s);
+  take_room(s, enqueue(s, run, release, arg, NULL, 0));
+  pthread_mutex_unlock(&lock);
+}
 
 struct jcf_dep jcf_enqueue(struct jcf_stream *s, jcf_call run, jcf_call release, void *arg,
     const struct jcf_dep *deps, int ndeps) {
@@ -2880,25 +2934,23 @@ cudaError_t cudaIpcOpenEventHandle(cudaEvent_t *event, cudaIpcEventHandle_t hand
 
 /* ---- graphs */
 
-static void launch_node(struct jcf_stream *s, const struct jcf_node *what) {
+/* Returns the operation of a node that is one of the device's or the host's work. */
+static struct op *launch_node(struct jcf_stream *s, const struct jcf_node *what) {
   switch (what->work) {
     case COPY: {
       struct copy *c = need(malloc(sizeof *c));
       *c = what->copy;
-      enqueue(s, run_copy, release_copy, c, NULL, 0);
-      break;
+      return enqueue(s, run_copy, release_copy, c, NULL, 0);
     }
     case SET: {
       struct set *v = need(malloc(sizeof *v));
       *v = (struct set){what->copy.dst, what->value, what->copy.width};
-      enqueue(s, run_set, free, v, NULL, 0);
-      break;
+      return enqueue(s, run_set, free, v, NULL, 0);
     }
     case CALL: {
       struct call *c = need(malloc(sizeof *c));
-      *c = (struct call){what->fn, what->data};
-      enqueue(s, run_call, free, c, NULL, 0);
-      break;
+      *c = (struct call){what->fn, what->data, s->device};
+      return enqueue(s, run_call, free, c, NULL, 0);
     }
     case RECORD:
       if (find_event(what->event) != NULL) {
@@ -2913,6 +2965,7 @@ static void launch_node(struct jcf_stream *s, const struct jcf_node *what) {
     case NOTHING:
     case CUSTOM: break;
   }
+  return NULL;
 }
 
 static struct jcf_graph *new_graph(void) {
@@ -3196,12 +3249,17 @@ cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, int *type) {
   return fail(ok ? cudaSuccess : cudaErrorInvalidValue);
 }
 
+/*
+ * cuda_rules.txt, capture.global.graph_launch.other. It asks for both at once, so the fake refuses
+ * each alone.
+ */
 static cudaError_t instantiate(
     cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags) {
   pthread_mutex_lock(&lock);
   struct jcf_graph *g = find_graph(graph);
   bool ok = g != NULL && exec != NULL && flags <= 15;
-  if (ok) {
+  cudaError_t error = ok ? unsafe() : cudaErrorInvalidValue;
+  if (error == cudaSuccess) {
     struct jcf_exec *x = need(calloc(1, sizeof *x));
     x->nodes = copy_nodes(g->nodes, g->n);
     x->n = g->n;
@@ -3211,7 +3269,7 @@ static cudaError_t instantiate(
     jcf_live(JCF_EXECS, 1);
   }
   pthread_mutex_unlock(&lock);
-  return ok ? cudaSuccess : cudaErrorInvalidValue;
+  return error;
 }
 
 cudaError_t cudaGraphInstantiate(
@@ -3285,6 +3343,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   if (error == cudaSuccess && s->capture != NULL) {
     s->capture->invalid = true; /* the fake has no child graphs */
     error = cudaErrorNotSupported;
+  } else if (error == cudaSuccess) {
+    error = unsafe();
   }
   if (error == cudaSuccess) {
     /* Nodes one after the other: the order in which they were captured is one that is allowed.

@@ -133,9 +133,13 @@ struct jcf_dep {
 JCF_API struct jcf_stream *jcf_stream_use(cudaStream_t handle, int device);
 JCF_API void jcf_stream_done(struct jcf_stream *s);
 JCF_API int jcf_stream_device(struct jcf_stream *s);
+/* Waits for all that is enqueued on a device now. */
+JCF_API void jcf_sync_device(int device);
 /* Runs run(arg) and then release(arg) on the stream's thread, after deps. */
 JCF_API struct jcf_dep jcf_enqueue(struct jcf_stream *s, jcf_call run, jcf_call release, void *arg,
     const struct jcf_dep *deps, int ndeps);
+/* The same for a kernel: waits first until the stream has room for one. */
+JCF_API void jcf_launch(struct jcf_stream *s, jcf_call run, jcf_call release, void *arg);
 /* The end of what is enqueued now. */
 JCF_API struct jcf_dep jcf_tail(struct jcf_stream *s);
 JCF_API bool jcf_passed(const struct jcf_dep *dep);

@@ -427,7 +427,7 @@ static int enqueue_launch(struct jcf_stream *s, const struct launch *wanted, voi
   } else if (capture != NULL) {
     jcf_capture_node(&s, 1, launch_captured, use, drop, l);
   } else {
-    jcf_stream_done(jcf_enqueue(s, run, drop, l, NULL, 0).stream);
+    jcf_launch(s, run, drop, l);
   }
   return error;
 }
