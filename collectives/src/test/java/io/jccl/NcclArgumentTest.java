@@ -75,6 +75,7 @@ class NcclArgumentTest {
             this.comm = comm;
             this.nccl = NcclRanks.nccl(comm);
             Device device = comm.device();
+            TestFake.needs(6);
             Device other = Cuda.device(5);
             stream = device.defaultStream();
             f8 = device.allocate(DataType.FLOAT32, 8);
@@ -639,9 +640,9 @@ class NcclArgumentTest {
                         IllegalArgumentException.class,
                         () ->
                                 Communicator.local(
-                                        List.of(Cuda.device(1), Cuda.device(1)),
+                                        List.of(Cuda.device(0), Cuda.device(0)),
                                         NcclRanks.OPTIONS));
-        assertTrue(message.contains("cuda:1"), message);
+        assertTrue(message.contains("cuda:0"), message);
         assertTrue(message.contains("NCCL_MULTI_RANK_GPU_ENABLE"), message);
     }
 

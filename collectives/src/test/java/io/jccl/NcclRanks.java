@@ -11,7 +11,6 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.TimeUnit;
-import java.util.stream.IntStream;
 import org.jspecify.annotations.Nullable;
 
 /** Ranks of the NCCL engine on the fake, each on a thread of its own. */
@@ -48,7 +47,7 @@ final class NcclRanks {
     private NcclRanks() {}
 
     static List<Device> devices(int size) {
-        return IntStream.range(0, size).mapToObj(TestFake::device).toList();
+        return TestFake.ranks(size);
     }
 
     static List<Communicator> open(int size, CommunicatorOptions options) {

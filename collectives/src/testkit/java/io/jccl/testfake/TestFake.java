@@ -11,6 +11,7 @@ import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.stream.IntStream;
 import org.junit.jupiter.api.Assumptions;
 
 /**
@@ -37,6 +38,28 @@ public final class TestFake {
         return GPU && index >= Cuda.deviceCount()
                 ? VIEWS.computeIfAbsent(index, i -> Cuda.view(i % Cuda.deviceCount()))
                 : Cuda.device(index);
+    }
+
+    /** Devices for as many ranks of NCCL, which has one rank for each GPU unless it is told. */
+    public static List<Device> ranks(int count) {
+        if (!"1".equals(System.getenv("NCCL_MULTI_RANK_GPU_ENABLE"))) {
+            needs(count);
+        }
+        return IntStream.range(0, count).mapToObj(TestFake::device).toList();
+    }
+
+    /** Ends a test as skipped where there are fewer GPUs; devices up to this one are GPUs each. */
+    public static void needs(int gpus) {
+        if (GPU && Cuda.deviceCount() < gpus) {
+            Assumptions.abort("needs " + gpus + " GPUs");
+        }
+    }
+
+    /** Ends a test as skipped on GPUs. */
+    public static void needsFakes(String why) {
+        if (GPU) {
+            Assumptions.abort("needs the fakes: " + why);
+        }
     }
 
     /**

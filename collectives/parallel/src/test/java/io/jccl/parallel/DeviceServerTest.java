@@ -210,7 +210,7 @@ class DeviceServerTest {
     @Test
     void aCommunicatorOfNcclIsRefused() {
         Communicator.runLocal(
-                List.of(TestFake.device(0), TestFake.device(1)),
+                TestFake.ranks(2),
                 CommunicatorOptions.DEFAULT,
                 c -> {
                     try (Buffer b = c.device().allocate(DataType.FLOAT32, 4)) {

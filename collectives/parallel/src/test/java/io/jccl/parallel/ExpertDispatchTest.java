@@ -396,7 +396,7 @@ class ExpertDispatchTest {
         Communicator.runLocal(2, c -> keep(onHost, pass(c)));
         List<float[]> onGpus = new ArrayList<>();
         Communicator.runLocal(
-                List.of(TestFake.device(0), TestFake.device(1)),
+                TestFake.ranks(2),
                 CommunicatorOptions.DEFAULT,
                 c -> keep(onGpus, pass(c)));
         assertEquals(2, onHost.size());
@@ -458,7 +458,7 @@ class ExpertDispatchTest {
     void gpusNameABadLogitAndBuffersOfTheHost() {
         TestFake.use();
         Communicator.runLocal(
-                List.of(TestFake.device(0), TestFake.device(1)),
+                TestFake.ranks(2),
                 CommunicatorOptions.DEFAULT,
                 c -> {
                     ExpertOptions options = ExpertOptions.of(RouterOptions.top1(2, 8), 4);

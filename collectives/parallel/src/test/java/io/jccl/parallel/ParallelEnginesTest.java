@@ -201,7 +201,7 @@ class ParallelEnginesTest {
     @Test
     void unusedIsNamedOnAllGpus() {
         TestFake.use();
-        List<Device> devices = List.of(TestFake.device(0), TestFake.device(1), TestFake.device(2));
+        List<Device> devices = TestFake.ranks(3);
         Communicator.runLocal(devices, CommunicatorOptions.DEFAULT, ParallelBodies::unused);
     }
 
@@ -210,7 +210,7 @@ class ParallelEnginesTest {
     void parameterServersOverNcclAreRefused() {
         TestFake.use();
         Communicator.runLocal(
-                List.of(TestFake.device(0), TestFake.device(1)),
+                TestFake.ranks(2),
                 CommunicatorOptions.DEFAULT,
                 c -> {
                     ServerOptions options = ServerOptions.synchronous(1);

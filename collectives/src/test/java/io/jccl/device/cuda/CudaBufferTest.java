@@ -185,7 +185,8 @@ class CudaBufferTest {
     void theHostCannotTouchIt() {
         try (Buffer b = device.allocate(DataType.FLOAT32, 4)) {
             String message = Messages.of(UnsupportedOperationException.class, b::asSegment);
-            assertTrue(message.contains("cuda:1") && message.contains("Stream.copy"), message);
+            assertTrue(message.contains(device.toString()), message);
+            assertTrue(message.contains("Stream.copy"), message);
         }
     }
 
@@ -244,7 +245,8 @@ class CudaBufferTest {
             String message =
                     Messages.of(JcclException.class, () -> kind.apply(DataType.INT64, 1L << 50));
             assertTrue(message.contains(Long.toString(8L << 50)), message);
-            assertTrue(message.contains("cuda:1") && message.contains("bytes are free"), message);
+            assertTrue(message.contains(device.toString()), message);
+            assertTrue(message.contains("bytes are free"), message);
         }
         TestFake.inject("cudaHostAlloc:1:error=2");
         String message = Messages.of(JcclException.class, () -> Cuda.pinned(DataType.INT8, 12345));
@@ -320,6 +322,15 @@ class CudaBufferTest {
     }
 
     @Test
+    void foreignMemoryOfAnotherDeviceIsRefused() {
+        TestFake.needs(2);
+        try (Buffer owner = device.allocate(DataType.FLOAT32, 100)) {
+            String message = refused(TestFake.device(0), owner.address());
+            assertTrue(message.contains("memory of cuda:1, expected memory of cuda:0"), message);
+        }
+    }
+
+    @Test
     void foreignMemoryIsViewed() {
         try (Buffer owner = device.allocate(DataType.FLOAT32, 100);
                 Buffer host = Device.host().allocate(DataType.FLOAT32, 4);
@@ -331,9 +342,7 @@ class CudaBufferTest {
             assertThrows(IllegalStateException.class, () -> view.get(0));
             assertEquals(5, owner.get(10), "the memory is its owner's");
 
-            String message = refused(TestFake.device(0), owner.address());
-            assertTrue(message.contains("memory of cuda:1, expected memory of cuda:0"), message);
-            message = refused(device, host.address());
+            String message = refused(device, host.address());
             assertTrue(message.contains("CUDA does not know"), message);
             message = refused(device, pinned.address());
             assertTrue(message.contains("pinned host memory"), message);

@@ -28,6 +28,7 @@ import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.UnaryOperator;
+import java.util.stream.IntStream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
@@ -53,7 +54,7 @@ class CudaDeviceTest {
     @Test
     void devicesAreNumbered() {
         int n = Cuda.deviceCount();
-        assertEquals(8, n);
+        assertTrue(n > 0);
         for (int i = 0; i < n; i++) {
             Device device = Cuda.device(i);
             assertSame(device, Cuda.device(i));
@@ -63,26 +64,30 @@ class CudaDeviceTest {
             assertSame(device.defaultStream(), device.defaultStream());
             assertSame(device, device.defaultStream().device());
         }
-        assertNotEquals(Cuda.device(0), Cuda.device(1));
+        assertEquals(n, IntStream.range(0, n).mapToObj(Cuda::device).distinct().count());
     }
 
     @Test
     void indexesBeyondAreRefused() {
-        for (int index : new int[] {-1, 8, Integer.MAX_VALUE, Integer.MIN_VALUE}) {
+        int n = Cuda.deviceCount();
+        for (int index : new int[] {-1, n, Integer.MAX_VALUE, Integer.MIN_VALUE}) {
             String message = Messages.of(IllegalArgumentException.class, () -> Cuda.device(index));
-            assertTrue(message.contains(index + " is not there, expected 0 to 7"), message);
+            assertTrue(message.contains(index + " is not there, expected 0 to " + (n - 1)), message);
             assertThrows(IllegalArgumentException.class, () -> Cuda.view(index));
         }
     }
 
     @Test
     void infoIsTheDevices() {
-        Cuda.DeviceInfo info = Cuda.info(Cuda.device(3));
+        int n = Cuda.deviceCount();
+        Cuda.DeviceInfo info = Cuda.info(Cuda.device(n - 1));
         assertFalse(info.model().isBlank());
         assertTrue(info.pciBusId().matches("[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\\.0"));
         assertTrue(info.computeMajor() > 0 && info.computeMinor() >= 0);
         assertTrue(info.memoryBytes() > 0);
-        assertNotEquals(info.pciBusId(), Cuda.info(Cuda.device(4)).pciBusId());
+        for (int i = 0; i < n - 1; i++) {
+            assertNotEquals(info.pciBusId(), Cuda.info(Cuda.device(i)).pciBusId());
+        }
         String message =
                 Messages.of(IllegalArgumentException.class, () -> Cuda.info(Device.host()));
         assertTrue(message.contains("host, expected a CUDA device"), message);
@@ -90,13 +95,14 @@ class CudaDeviceTest {
 
     @Test
     void viewsAreDevicesOfTheirOwn() {
-        Device view = Cuda.view(2);
-        assertNotSame(view, Cuda.view(2));
-        assertNotSame(view.defaultStream(), Cuda.device(2).defaultStream());
-        assertEquals(2, view.index());
+        int index = Cuda.deviceCount() - 1;
+        Device view = Cuda.view(index);
+        assertNotSame(view, Cuda.view(index));
+        assertNotSame(view.defaultStream(), Cuda.device(index).defaultStream());
+        assertEquals(index, view.index());
         assertThrows(
                 IllegalArgumentException.class,
-                () -> CudaStream.of(view.defaultStream(), CudaDevice.of(2)));
+                () -> CudaStream.of(view.defaultStream(), CudaDevice.of(index)));
         try (Buffer buffer = view.allocate(DataType.INT32, 3)) {
             buffer.set(2, 7);
             assertEquals(7, buffer.get(2));
@@ -106,8 +112,9 @@ class CudaDeviceTest {
 
     @Test
     void peersAreFoundAndEnabledOnce() {
-        Device a = Cuda.device(5);
-        Device b = Cuda.device(6);
+        TestFake.needs(2);
+        Device a = Cuda.device(Cuda.deviceCount() - 2);
+        Device b = Cuda.device(Cuda.deviceCount() - 1);
         assertTrue(Cuda.canAccessPeer(a, b));
         assertFalse(Cuda.canAccessPeer(a, a));
         Cuda.enablePeerAccess(a, b);
@@ -121,17 +128,20 @@ class CudaDeviceTest {
     @ParameterizedTest
     @ValueSource(ints = {0, 1, 7})
     void theCurrentDeviceIsPutBack(int current) {
-        Device device = Cuda.device(1);
+        TestFake.needs(current + 1);
+        Device device = TestFake.device(1);
         List<Runnable> calls = new ArrayList<>();
         calls.add(() -> Cuda.info(device));
-        calls.add(() -> Cuda.view(1));
+        calls.add(() -> Cuda.view(device.index()));
         calls.add(() -> device.allocate(DataType.INT8, 10).close());
         calls.add(() -> Cuda.allocateForNccl(device, DataType.INT8, 10).close());
         calls.add(() -> Cuda.allocateAsync(device.defaultStream(), DataType.INT8, 1).close());
         calls.add(() -> Cuda.pinned(DataType.INT8, 10).close());
         calls.add(() -> device.newStream().close());
         calls.add(() -> device.newEvent().close());
-        calls.add(() -> Cuda.enablePeerAccess(device, Cuda.device(2)));
+        if (Cuda.deviceCount() > 2) {
+            calls.add(() -> Cuda.enablePeerAccess(device, Cuda.device(2)));
+        }
         calls.add(() -> use(device, device.defaultStream()));
         calls.add(() -> use(device, Cuda.wrapStream(device, 0)));
         calls.add(() -> use(device, Cuda.wrapStream(device, 1)));
@@ -170,6 +180,7 @@ class CudaDeviceTest {
                 "ncclMemAlloc:*:error=1"
             })
     void theCurrentDeviceIsPutBackAfterAnError(String rule) throws InterruptedException {
+        TestFake.needs(5);
         Device device = Cuda.device(1);
         String function = rule.substring(0, rule.indexOf(':'));
         Gpus.setCurrent(4);

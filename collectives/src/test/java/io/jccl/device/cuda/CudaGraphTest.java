@@ -118,7 +118,7 @@ class CudaGraphTest {
     void collectivesAreReplayedWithNewInput(int ranks) throws Exception {
         List<Communicator> comms =
                 Communicator.local(
-                        List.of(TestFake.device(1), TestFake.device(2)).subList(0, ranks),
+                        TestFake.ranks(ranks),
                         CommunicatorOptions.DEFAULT.withTimeout(Duration.ofSeconds(10)));
         try (ExecutorService pool = Executors.newFixedThreadPool(ranks)) {
             List<Callable<String>> work = new ArrayList<>();
@@ -175,7 +175,7 @@ class CudaGraphTest {
     void allToAllInPlaceIsReplayed(int ranks, boolean group) throws Exception {
         List<Communicator> comms =
                 Communicator.local(
-                        List.of(TestFake.device(1), TestFake.device(2)).subList(0, ranks),
+                        TestFake.ranks(ranks),
                         CommunicatorOptions.DEFAULT.withTimeout(Duration.ofSeconds(10)));
         try (ExecutorService pool = Executors.newFixedThreadPool(ranks)) {
             List<Callable<String>> work = new ArrayList<>();

@@ -79,6 +79,7 @@ class CudaKernelTest {
     /** Launches go to the stream's device whatever the current one is, which stays. */
     @Test
     void theCurrentDeviceStays() {
+        TestFake.needs(3);
         Gpus.setCurrent(2);
         try (Compute c = Compute.of(TestFake.device(1));
                 Stream stream = c.device().newStream();
@@ -158,6 +159,7 @@ class CudaKernelTest {
 
     @Test
     void anIllegalAddressIsFatal() {
+        TestFake.needsFakes("a GPU's illegal address ends all use of CUDA in this JVM");
         Device device = TestFake.device(0);
         try (Compute c = Compute.of(device);
                 Stream stream = device.newStream()) {

@@ -176,6 +176,7 @@ class CopyCollectivesTest {
     }
 
     private static List<Device> devices(int n) {
+        TestFake.needs(n);
         return IntStream.range(0, n).<Device>mapToObj(TestFake::device).toList();
     }
 

@@ -24,6 +24,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
@@ -77,9 +78,7 @@ class ZeroCudaTest {
     static void onRanks(int ranks, boolean gpus, @Nullable Path drives, Body body)
             throws InterruptedException {
         List<Device> devices =
-                IntStream.range(0, ranks)
-                        .mapToObj(i -> gpus ? TestFake.device(i) : Device.host())
-                        .toList();
+                gpus ? TestFake.ranks(ranks) : Collections.nCopies(ranks, Device.host());
         CommunicatorOptions options = gpus ? OPTIONS : Demo.IN_RANK_ORDER;
         Map<Integer, Throwable> errors = new ConcurrentHashMap<>();
         List<Thread> threads = new ArrayList<>();
