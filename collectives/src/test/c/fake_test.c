@@ -1927,6 +1927,32 @@ static void products_wait(cublasHandle_t h, cudaStream_t s, float *x) {
   OK(cudaFreeHost(host));
 }
 
+static void until_set(void *flag) {
+  while (__atomic_load_n((int *)flag, __ATOMIC_SEQ_CST) == 0) {
+    pause_ms(1);
+  }
+}
+
+/* A handle's first product waits for all streams of the device, the second for none. */
+static void first_product_waits(cudaStream_t s, float *x) {
+  cublasHandle_t h = NULL;
+  cudaStream_t other = NULL;
+  float one = 1, none = 0;
+  int slept = 0, go_on = 0;
+  OK(cublasCreate_v2(&h));
+  OK(cublasSetStream_v2(h, s));
+  OK(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+  OK(cudaLaunchHostFunc(other, sleep_50, &slept));
+  OK(cublasSgemm_v2(h, 0, 0, 1, 1, 1, &one, x, 1, x, 1, &none, x + 1, 1));
+  IS(1, __atomic_load_n(&slept, __ATOMIC_SEQ_CST));
+  OK(cudaLaunchHostFunc(other, until_set, &go_on));
+  OK(cublasSgemm_v2(h, 0, 0, 1, 1, 1, &one, x, 1, x, 1, &none, x + 1, 1));
+  __atomic_store_n(&go_on, 1, __ATOMIC_SEQ_CST);
+  OK(cudaDeviceSynchronize());
+  OK(cudaStreamDestroy(other));
+  OK(cublasDestroy_v2(h));
+}
+
 static void products_in_graphs(cublasHandle_t h, cudaStream_t s, float *x) {
   float scalars[2] = {1, 1}, out = 0, start[4] = {3, 2, 10, 0};
   OK(cudaMemcpy(x, start, sizeof start, cudaMemcpyHostToDevice));
@@ -2170,6 +2196,7 @@ static void test_cublas(void) {
   products(h, s);
   cublas_refuses(h, x);
   products_wait(h, s, x);
+  first_product_waits(s, x);
   products_in_graphs(h, s, x);
   products_fail(h, s, x);
   CHECK(strcmp(cublasGetStatusName(3), "CUBLAS_STATUS_ALLOC_FAILED") == 0);
