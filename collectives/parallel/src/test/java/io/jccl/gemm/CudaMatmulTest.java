@@ -159,7 +159,10 @@ class CudaMatmulTest {
         }
     }
 
-    /** A product returns at once, if not the first of its kind, and runs after what is before it in its stream. */
+    /**
+     * A product returns at once, unless it is the first of its kind, and runs after what is before
+     * it in its stream.
+     */
     @Test
     void productsRunInTheOrderOfTheirStream() throws InterruptedException {
         CountDownLatch opened = new CountDownLatch(1);

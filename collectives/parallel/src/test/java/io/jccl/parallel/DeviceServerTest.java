@@ -15,7 +15,6 @@ import io.jccl.parallel.ServerOptions.Consistency;
 import io.jccl.testfake.TestFake;
 import java.lang.management.ManagementFactory;
 import java.util.Arrays;
-import java.util.List;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;

@@ -396,9 +396,7 @@ class ExpertDispatchTest {
         Communicator.runLocal(2, c -> keep(onHost, pass(c)));
         List<float[]> onGpus = new ArrayList<>();
         Communicator.runLocal(
-                TestFake.ranks(2),
-                CommunicatorOptions.DEFAULT,
-                c -> keep(onGpus, pass(c)));
+                TestFake.ranks(2), CommunicatorOptions.DEFAULT, c -> keep(onGpus, pass(c)));
         assertEquals(2, onHost.size());
         Comparator<float[]> byRank = Comparator.comparingDouble(x -> x[0]);
         onHost.sort(byRank);

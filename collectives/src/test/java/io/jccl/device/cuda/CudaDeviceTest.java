@@ -72,7 +72,8 @@ class CudaDeviceTest {
         int n = Cuda.deviceCount();
         for (int index : new int[] {-1, n, Integer.MAX_VALUE, Integer.MIN_VALUE}) {
             String message = Messages.of(IllegalArgumentException.class, () -> Cuda.device(index));
-            assertTrue(message.contains(index + " is not there, expected 0 to " + (n - 1)), message);
+            assertTrue(
+                    message.contains(index + " is not there, expected 0 to " + (n - 1)), message);
             assertThrows(IllegalArgumentException.class, () -> Cuda.view(index));
         }
     }
