@@ -38,7 +38,7 @@ INLINE unsigned atomicAdd(unsigned *at, unsigned more) {
   return old;
 }
 
-/* CUDA Math API 13.0, "Integer Intrinsics": the place of the lowest bit that is set, from 1; 0 if none is. */
+/* CUDA Math API 13.0, "Integer Intrinsics": the place of the lowest bit that is set, from 1. */
 INLINE int __ffs(int x) { return __builtin_ffs(x); }
 
 /*
