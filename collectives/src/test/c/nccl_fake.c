@@ -1002,8 +1002,8 @@ static void round_all(void *out, const block_float *in, int type, size_t n) {
 
 /*
  * Per element type: combine a block into what was combined so far, scale it, divide it. Integers
- * wrap, so sums and products are those of the unsigned type U. Minimum and maximum are NaN where
- * either is, and order -0 below +0. Blocks of all types share memory, hence may_alias.
+ * wrap, so sums and products are those of the unsigned type U. Minimum and maximum are NaN only where
+ * both are (fminf, __hmin: reduce_kernel.h:422 ff.), and order -0 below +0. Blocks of all types share memory, hence may_alias.
  */
 #define INTEGER(name, T, U) \
   typedef T any_##name __attribute__((may_alias)); \
@@ -1038,10 +1038,10 @@ INTEGER(uint64, uint64_t, uint64_t)
 #define FLOATING(name, T) \
   typedef T any_##name __attribute__((may_alias)); \
   static T least_##name(T a, T b) { \
-    return isnan(a) ? a : isnan(b) ? b : a == b ? (signbit(a) ? a : b) : a < b ? a : b; \
+    return isnan(a) ? b : isnan(b) ? a : a == b ? (signbit(a) ? a : b) : a < b ? a : b; \
   } \
   static T most_##name(T a, T b) { \
-    return isnan(a) ? a : isnan(b) ? b : a == b ? (signbit(a) ? b : a) : a > b ? a : b; \
+    return isnan(a) ? b : isnan(b) ? a : a == b ? (signbit(a) ? b : a) : a > b ? a : b; \
   } \
   static void combine_##name(any_##name *a, const any_##name *b, int op, size_t n) { \
     for (size_t i = 0; i < n; i++) { \
@@ -1085,6 +1085,34 @@ static bool is_narrow(int type) {
     default: call(float); \
   }
 
+static bool is_floating(int type) { return is_narrow(type) || type == ncclFloat32 || type == ncclFloat64; }
+
+/* What an average multiplies by: 1 / n in the type (enqueue.cc:2538 ff.). */
+static uint64_t share(int type, int n) {
+  if (type == ncclFloat64) {
+    double x = 1.0 / n;
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+  }
+  block_float x = (float)(1.0 / n);
+  if (is_narrow(type)) {
+    uint32_t rounded[1];
+    round_all(rounded, &x, type, 1);
+    widen(&x, rounded, type, 1);
+  }
+  return float_to_bits(x);
+}
+
+/* Partial results of narrow types are rounded to them: reduce_kernel.h:424 ff., 718 ff. */
+static void round_to(int type, double *numbers, size_t m) {
+  double narrow_ones[BLOCK / 4];
+  if (is_narrow(type)) {
+    round_all(narrow_ones, (const block_float *)numbers, type, m);
+    widen((block_float *)numbers, narrow_ones, type, m);
+  }
+}
+
 /* Reduces elements from to to of all sources, in their order, into all targets. */
 static void reduce(int type, int op, const char *const *sources, const uint64_t *scalars, int n,
     char *const *targets, int ntargets, size_t from, size_t to) {
@@ -1100,16 +1128,19 @@ static void reduce(int type, int op, const char *const *sources, const uint64_t 
       } else {
         memcpy(into, sources[k] + at * size, m * size);
       }
-      if (op == PRE_MUL_SUM) {
-#define SCALE(name) scale_##name((any_##name *)into, scalars[k], m)
+      if (op == PRE_MUL_SUM || (op == ncclAvg && n > 1 && is_floating(type))) {
+        uint64_t factor = op == PRE_MUL_SUM ? scalars[k] : share(type, n);
+#define SCALE(name) scale_##name((any_##name *)into, factor, m)
         OF_TYPE(type, SCALE)
+        round_to(type, into, m);
       }
       if (k > 0) {
 #define COMBINE(name) combine_##name((any_##name *)sum, (const any_##name *)next, op, m)
         OF_TYPE(type, COMBINE)
+        round_to(type, sum, m);
       }
     }
-    if (op == ncclAvg && n > 1) {
+    if (op == ncclAvg && n > 1 && !is_floating(type)) {
 #define DIVIDE(name) divide_##name((any_##name *)sum, n, m)
       OF_TYPE(type, DIVIDE)
     }

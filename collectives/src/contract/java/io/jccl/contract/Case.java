@@ -46,7 +46,17 @@ public record Case(
         /** Results are rounded; bit-exact for DIRECT, within a bound for the others. */
         RANDOM,
         /** With NaN, infinities, both zeros, largest and smallest values. */
-        SPECIAL
+        SPECIAL,
+        /**
+         * As NCCL reduces {@link #RANDOM}: partial results are rounded to the type, and an average is
+         * the sum of elements times a rounded 1 / ranks.
+         */
+        ROUNDED,
+        /** As NCCL compares {@link #SPECIAL}: a number is less, and more, than NaN. */
+        QUIET;
+
+        /** Those that cases are drawn from, for any engine. */
+        static final Data[] DRAWN = {EXACT, RANDOM, SPECIAL};
     }
 
     /** Where the elements lie. */
@@ -69,7 +79,11 @@ public record Case(
         MIXED
     }
 
-    /** The cases that NCCL runs: for one rank it lacks a kernel that multiplies float8. */
+    /**
+     * The cases that NCCL runs, with what it makes of them (src/device/reduce_kernel.h and
+     * hostToDevRedOp in src/enqueue.cc of 2.30.7). For one rank it lacks a kernel that multiplies
+     * float8.
+     */
     public static List<Case> onNccl(List<Case> cases) {
         return cases.stream()
                 .filter(c ->
@@ -77,9 +91,36 @@ public record Case(
                                 || c.op != ReduceOp.Kind.PRE_MUL_SUM
                                 || !c.type.isNarrowFloat()
                                 || c.type.size() > 1)
-                .map(Case::withOwnAlgorithm)
+                .map(c -> c.withOwnAlgorithm().with(c.onNccl()))
                 .distinct()
                 .toList();
+    }
+
+    private Data onNccl() {
+        if (type.isInteger()) {
+            return data;
+        }
+        return switch (op) {
+            case MIN, MAX -> data == Data.SPECIAL ? Data.QUIET : data;
+            case AVG -> Data.ROUNDED;
+            case SUM, PROD, PRE_MUL_SUM -> type.isNarrowFloat() ? Data.ROUNDED : data;
+        };
+    }
+
+    private Case with(Data other) {
+        return new Case(
+                collective,
+                type,
+                op,
+                count,
+                ranks,
+                root,
+                inPlace,
+                algorithm,
+                other,
+                memory,
+                async,
+                seed);
     }
 
     /**

@@ -209,7 +209,7 @@ public final class Cases {
                 int bytes = collective.hasBlocks() ? BIG_BYTES / ranks : BIG_BYTES;
                 count = (long) (bytes / type.size()) + random.nextInt(-2, 3);
             }
-            Data data = any(Data.values());
+            Data data = any(Data.DRAWN);
             if (data == Data.SPECIAL && (type.isInteger() || !Numbers.specialIsDefined(type, op))) {
                 data = Data.RANDOM;
             }

@@ -108,12 +108,12 @@ public final class Numbers {
                             prod
                                     ? Math.scalb(sign(random), random.nextInt(-1, 2))
                                     : random.nextInt(-15, 16) / 2.0;
-                    case RANDOM ->
+                    case RANDOM, ROUNDED ->
                             prod
                                     ? sign(random) * random.nextDouble(0.5, 2)
                                     : Math.scalb(
                                             random.nextDouble(-0.5, 0.5), random.nextInt(-3, 4));
-                    case SPECIAL -> special(type, op, random);
+                    case SPECIAL, QUIET -> special(type, op, random);
                 });
     }
 
@@ -244,7 +244,7 @@ public final class Numbers {
                 x *= factor(c, r);
             }
             size += Math.abs(x);
-            all = r == 0 ? x : combine(c.op(), all, x);
+            all = r == 0 ? x : combine(c, all, x);
         }
         if (c.op() == ReduceOp.Kind.AVG) {
             all /= operands.length;
@@ -266,8 +266,8 @@ public final class Numbers {
                 x *= (float) factor(c, r);
             }
             size += Math.abs(exact);
-            all = r == 0 ? x : combine(c.op(), all, x);
-            wide = r == 0 ? exact : combine(c.op(), wide, exact);
+            all = r == 0 ? x : combine(c, all, x);
+            wide = r == 0 ? exact : combine(c, wide, exact);
         }
         if (c.op() == ReduceOp.Kind.AVG) {
             all /= operands.length;
@@ -277,25 +277,34 @@ public final class Numbers {
         return bounded(c, wide, size, 0x1p-24, operands.length, encode(c.type(), all));
     }
 
-    private static float combine(ReduceOp.Kind op, float a, float b) {
-        return switch (op) {
+    private static float combine(Case c, float a, float b) {
+        return switch (c.op()) {
             case SUM, AVG, PRE_MUL_SUM -> a + b;
             case PROD -> a * b;
-            case MIN -> Math.min(a, b);
-            case MAX -> Math.max(a, b);
+            case MIN, MAX -> (float) extreme(c, a, b);
         };
     }
 
-    private static double combine(ReduceOp.Kind op, double a, double b) {
-        return switch (op) {
+    private static double combine(Case c, double a, double b) {
+        return switch (c.op()) {
             case SUM, AVG, PRE_MUL_SUM -> a + b;
             case PROD -> a * b;
-            case MIN -> Math.min(a, b);
-            case MAX -> Math.max(a, b);
+            case MIN, MAX -> extreme(c, a, b);
         };
     }
 
-    /** n roundings to the width the sum is kept in, each of at most unit times the sum of sizes. */
+    private static double extreme(Case c, double a, double b) {
+        if (c.data() == Data.QUIET && (Double.isNaN(a) || Double.isNaN(b))) {
+            return Double.isNaN(a) ? b : a;
+        }
+        return c.op() == ReduceOp.Kind.MIN ? Math.min(a, b) : Math.max(a, b);
+    }
+
+    /**
+     * n roundings to the width the sum is kept in, each of at most unit times the sum of sizes; to
+     * the element type, where subnormal numbers are apart by its least, if the data is {@link
+     * Data#ROUNDED}.
+     */
     private static Result bounded(
             Case c, double value, double size, double unit, int n, long bits) {
         boolean any =
@@ -308,7 +317,14 @@ public final class Numbers {
             return new Result(bits, Double.NaN, Double.NaN);
         }
         double of = c.op() == ReduceOp.Kind.PROD ? Math.abs(value) : size;
-        double error = (n + 2) * unit * of;
+        double step = unit;
+        double least = 0;
+        if (c.data() == Data.ROUNDED && c.type().isNarrowFloat()) {
+            Narrow narrow = Narrow.of(c.type());
+            step = narrow.decode(narrow.encode(1) + 1) - 1;
+            least = narrow.decode(1);
+        }
+        double error = (n + 2) * (step * of + least);
         double low = value - error;
         double high = value + error;
         if (c.type().isNarrowFloat()) {

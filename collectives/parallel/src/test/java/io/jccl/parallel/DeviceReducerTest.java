@@ -201,12 +201,20 @@ class DeviceReducerTest {
         return IntStream.range(0, ranks).mapToObj(i -> Device.host()).toList();
     }
 
-    /** Both fakes add in rank order as the host's direct algorithm does: equal bits. */
+    /**
+     * The fake adds in rank order as the host's direct algorithm does: equal bits for two ranks. With
+     * more, partial sums are rounded to the type, as NCCL's are.
+     */
     @ParameterizedTest
     @CsvSource({"3, BFLOAT16", "2, FLOAT16"})
     void castGivesTheParametersOfTheHost(int ranks, DataType wire) {
         Compression form = new Compression.Cast(wire);
-        assertArrayEquals(train(hosts(ranks), form), train(gpus(ranks), form));
+        float[] expected = train(hosts(ranks), form);
+        if (ranks == 2) {
+            assertArrayEquals(expected, train(gpus(ranks), form));
+        } else {
+            assertArrayEquals(expected, train(gpus(ranks), form), 5e-3f);
+        }
     }
 
     @Tag("exhaustive")
@@ -359,7 +367,10 @@ class DeviceReducerTest {
 
     @Test
     void uncompressedGivesTheParametersOfTheHost() {
-        assertArrayEquals(train(hosts(3), Compression.NONE), train(gpus(3), Compression.NONE));
+        assertArrayEquals(train(hosts(2), Compression.NONE), train(gpus(2), Compression.NONE));
+        // NCCL multiplies by a rounded third.
+        float[] expected = train(hosts(3), Compression.NONE);
+        assertArrayEquals(expected, train(gpus(3), Compression.NONE), 1e-6f);
     }
 
     /** What the comparison above would miss if nothing were compressed. */
