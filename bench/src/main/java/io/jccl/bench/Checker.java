@@ -3,6 +3,7 @@ package io.jccl.bench;
 import io.jccl.device.Buffer;
 import io.jccl.device.Device;
 import java.lang.foreign.MemorySegment;
+import java.util.Arrays;
 
 /** Fills buffers with a repeating table and counts the elements that differ from one. */
 final class Checker {
@@ -53,22 +54,27 @@ final class Checker {
     }
 
     /**
-     * Counts elements whose bits differ from a table's.
+     * Counts elements that differ from a table's.
      *
      * @param in buffer to check
      * @param at index of the first element there
      * @param count number of elements
      * @param table {@link Patterns#PERIOD} elements
      * @param from index of the first one in the endlessly repeated table
+     * @param most by how much they may differ; 0 if their bits must be equal
      * @return number of elements that differ
      */
-    static long wrong(Buffer in, long at, long count, MemorySegment table, long from) {
+    static long wrong(
+            Buffer in, long at, long count, MemorySegment table, long from, double most) {
         if (in.device().kind() != Device.Kind.HOST) {
             try (Buffer part = in.slice(at, count);
                     Buffer stage = Device.host().allocate(in.dataType(), count)) {
                 part.copyTo(stage.asSegment());
-                return wrong(stage, 0, count, table, from);
+                return wrong(stage, 0, count, table, from, most);
             }
+        }
+        if (most > 0) {
+            return far(in, at, count, table, from, most);
         }
         MemorySegment memory = in.asSegment();
         int size = in.dataType().size();
@@ -78,6 +84,21 @@ final class Checker {
             long length = Math.min(Patterns.PERIOD - start, count - done);
             wrong += wrong(memory, (at + done) * size, table, start * size, length, size);
             done += length;
+        }
+        return wrong;
+    }
+
+    private static long far(
+            Buffer in, long at, long count, MemorySegment table, long from, double most) {
+        double[] wanted = new double[Patterns.PERIOD];
+        try (Buffer host = Device.host().allocate(in.dataType(), wanted.length)) {
+            host.copyFrom(table);
+            Arrays.setAll(wanted, host::get);
+        }
+        long wrong = 0;
+        for (long i = 0; i < count; i++) {
+            double off = in.get(at + i) - wanted[(int) ((from + i) % wanted.length)];
+            wrong += Math.abs(off) <= most ? 0 : 1; // NaN is wrong
         }
         return wrong;
     }

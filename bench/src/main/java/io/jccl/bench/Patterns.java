@@ -85,6 +85,20 @@ public final class Patterns {
         return 1 + rank % 3;
     }
 
+    /**
+     * By how much a result may differ. NCCL multiplies by 1 / ranks, rounded to the type, before it adds
+     * (hostToDevRedOp in src/enqueue.cc), so with other numbers of ranks than powers of two averages
+     * have as many roundings, and two more, each of at most half a unit in the last place of the largest input.
+     *
+     * @return 0 if bits must be equal
+     */
+    static double tolerance(DataType type, ReduceOp.@Nullable Kind op, int ranks) {
+        boolean rounds =
+                op == ReduceOp.Kind.AVG && !type.isInteger() && Integer.bitCount(ranks) > 1;
+        double largest = exact(type) < 100 ? 2 + 2 : 64 + 63;
+        return rounds ? (ranks + 2) * largest / exact(type) : 0;
+    }
+
     static byte[] bytes(DataType type, ReduceOp.@Nullable Kind op, long seed, int rank, int ranks) {
         byte[] bytes = new byte[PERIOD * type.size()];
         ByteBuffer to = ByteBuffer.wrap(bytes).order(ByteOrder.nativeOrder());

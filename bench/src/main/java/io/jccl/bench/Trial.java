@@ -136,6 +136,10 @@ final class Trial {
                 buffers.send().slice(0, inPlace ? 0 : s.send()),
                 buffers.recv().slice(at, s.recv()));
         long[] wrong = {0};
+        double most =
+                comm.engine().startsWith("nccl")
+                        ? Patterns.tolerance(buffers.type(), c.kind, comm.size())
+                        : 0;
         config.collective()
                 .expected(
                         rank,
@@ -149,7 +153,8 @@ final class Trial {
                                                 count,
                                                 patterns.table(
                                                         buffers.type(), c.kind, seed, source),
-                                                from));
+                                                from,
+                                                most));
         if (!inPlace && config.collective().sends(rank, c.root)) {
             // The send buffer must not have changed.
             wrong[0] +=
@@ -158,6 +163,7 @@ final class Trial {
                             0,
                             s.send(),
                             patterns.table(buffers.type(), c.kind, seed, rank),
+                            0,
                             0);
         }
         return wrong[0];
