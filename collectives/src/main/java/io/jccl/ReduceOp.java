@@ -40,13 +40,19 @@ public final class ReduceOp {
     /** Product over all ranks. */
     public static final ReduceOp PROD = new ReduceOp(Kind.PROD, 1, 1);
 
-    /** Smallest element over all ranks. */
+    /**
+     * Smallest element over all ranks. NaN if any is NaN; NCCL gives the smallest that is not, and
+     * MPI does not say.
+     */
     public static final ReduceOp MIN = new ReduceOp(Kind.MIN, 1, 1);
 
-    /** Largest element over all ranks. */
+    /** Largest element over all ranks; of NaN as {@link #MIN}. */
     public static final ReduceOp MAX = new ReduceOp(Kind.MAX, 1, 1);
 
-    /** Sum over all ranks divided by their number. */
+    /**
+     * Sum over all ranks divided by their number. NCCL multiplies floating-point elements by 1 /
+     * number, rounded to the type, before it adds.
+     */
     public static final ReduceOp AVG = new ReduceOp(Kind.AVG, 1, 1);
 
     private final Kind kind;

@@ -269,14 +269,24 @@ class NcclLifecycleTest {
                     if (r == 2) {
                         try (NcclCommunicator c =
                                 NcclCommunicator.joinGrown(
-                                        store, "more", 2, 3, TestFake.device(2), NcclRanks.OPTIONS)) {
+                                        store,
+                                        "more",
+                                        2,
+                                        3,
+                                        TestFake.device(2),
+                                        NcclRanks.OPTIONS)) {
                             assertEquals(3, NcclRanks.sum(c, 2));
                         }
                         return;
                     }
                     try (Communicator c =
                                     Communicator.join(
-                                            store, "few", r, 2, TestFake.device(r), NcclRanks.OPTIONS);
+                                            store,
+                                            "few",
+                                            r,
+                                            2,
+                                            TestFake.device(r),
+                                            NcclRanks.OPTIONS);
                             NcclCommunicator more = NcclRanks.nccl(c).grow("more", 3)) {
                         assertEquals(r, more.rank());
                         assertEquals(3, more.size());

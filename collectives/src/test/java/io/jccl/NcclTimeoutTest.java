@@ -381,7 +381,8 @@ class NcclTimeoutTest {
                         List.of(ranks),
                         r -> {
                             Communicator c =
-                                    Communicator.join(store, "j", r, 3, TestFake.device(r), options);
+                                    Communicator.join(
+                                            store, "j", r, 3, TestFake.device(r), options);
                             synchronized (made) {
                                 made.add(c);
                             }
@@ -577,7 +578,9 @@ class NcclTimeoutTest {
         List<@Nullable Throwable> errors =
                 NcclRanks.errors(
                         List.of(-1, 3),
-                        r -> Communicator.join(Store.inMemory(), "j", r, 3, TestFake.device(0), SHORT));
+                        r ->
+                                Communicator.join(
+                                        Store.inMemory(), "j", r, 3, TestFake.device(0), SHORT));
         for (Throwable t : errors) {
             assertInstanceOf(IllegalArgumentException.class, t);
             names(t, "expected 0 to 2");

@@ -66,7 +66,9 @@ public final class OldNcclWorker {
         }
     }
 
-    /** NCCL before 2.29.7 loses a rest there, of averages too: src/device/onerank.cu:25 of 2.29.3. */
+    /**
+     * NCCL before 2.29.7 loses a rest there, of averages too: src/device/onerank.cu:25 of 2.29.3.
+     */
     private static void oneRank() {
         List<Communicator> alone = Communicator.local(NcclRanks.devices(1), NcclRanks.OPTIONS);
         Communicator c = alone.getFirst();
@@ -92,7 +94,13 @@ public final class OldNcclWorker {
                         for (int i = 0; i < count; i++) {
                             if (host.get(i) != factor * values[i]) {
                                 throw new AssertionError(
-                                        op + ", element " + i + " of " + count + ": " + host.get(i));
+                                        op
+                                                + ", element "
+                                                + i
+                                                + " of "
+                                                + count
+                                                + ": "
+                                                + host.get(i));
                             }
                         }
                     }

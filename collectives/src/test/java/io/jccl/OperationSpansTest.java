@@ -7,8 +7,8 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
-import io.jccl.engine.OperationSpans.Span;
 import io.jccl.engine.OperationSpans;
+import io.jccl.engine.OperationSpans.Span;
 import io.jccl.testfake.TestFake;
 import io.jccl.testkit.AllocationRounds;
 import io.jccl.testkit.Messages;
@@ -121,7 +121,8 @@ class OperationSpansTest {
     void oneAtATimeAndOnlyGpus() {
         OperationSpans first = OperationSpans.of(TestFake.device(0));
         String refused =
-                Messages.of(IllegalStateException.class, () -> OperationSpans.of(TestFake.device(1)));
+                Messages.of(
+                        IllegalStateException.class, () -> OperationSpans.of(TestFake.device(1)));
         first.close();
         assertTrue(refused.contains("measured already, on cuda:0"), refused);
         OperationSpans second = OperationSpans.of(TestFake.device(1));

@@ -64,8 +64,7 @@ final class Checker {
      * @param most by how much they may differ; 0 if their bits must be equal
      * @return number of elements that differ
      */
-    static long wrong(
-            Buffer in, long at, long count, MemorySegment table, long from, double most) {
+    static long wrong(Buffer in, long at, long count, MemorySegment table, long from, double most) {
         if (in.device().kind() != Device.Kind.HOST) {
             try (Buffer part = in.slice(at, count);
                     Buffer stage = Device.host().allocate(in.dataType(), count)) {

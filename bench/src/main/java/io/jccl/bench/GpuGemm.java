@@ -12,7 +12,7 @@ import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 
-/** A float32 matrix product on a GPU, as the work of a layer. Not yet run on a GPU. */
+/** A float32 matrix product on a GPU, as the work of a layer. */
 final class GpuGemm implements AutoCloseable {
     private final CublasApi cublas = NativeLibraries.cublas();
     private final Arena arena = Arena.ofShared();

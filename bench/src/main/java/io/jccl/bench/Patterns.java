@@ -86,9 +86,10 @@ public final class Patterns {
     }
 
     /**
-     * By how much a result may differ. NCCL multiplies by 1 / ranks, rounded to the type, before it adds
-     * (hostToDevRedOp in src/enqueue.cc), so with other numbers of ranks than powers of two averages
-     * have as many roundings, and two more, each of at most half a unit in the last place of the largest input.
+     * By how much a result may differ. NCCL multiplies by 1 / ranks, rounded to the type, before it
+     * adds (hostToDevRedOp in src/enqueue.cc), so with other numbers of ranks than powers of two
+     * averages have as many roundings, and two more, each of at most half a unit in the last place
+     * of the largest input.
      *
      * @return 0 if bits must be equal
      */

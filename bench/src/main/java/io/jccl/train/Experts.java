@@ -235,12 +235,12 @@ final class Experts implements FeedForward {
             Product product =
                     products.exact()
                             .of(
-                            store.get(part, layer, "router"),
-                            null,
-                            noise.scales() ? room.noisy : inputs,
-                            logits,
-                            room.logitsGradient,
-                            room.routed);
+                                    store.get(part, layer, "router"),
+                                    null,
+                                    noise.scales() ? room.noisy : inputs,
+                                    logits,
+                                    room.logitsGradient,
+                                    room.routed);
             NoisyRouter router =
                     new NoisyRouter(work.operations, room, noise, product, logits, count);
             double rate = m.expertDropout();

@@ -25,8 +25,7 @@ interface Operations extends AutoCloseable {
      * @param factors type that attention on a GPU is computed with; null for float32
      * @param lossRows most rows of {@link #crossEntropy} between two {@link #takeLoss}
      */
-    static Operations of(
-            Device device, int threads, @Nullable DataType factors, long lossRows) {
+    static Operations of(Device device, int threads, @Nullable DataType factors, long lossRows) {
         return device.kind() == Device.Kind.CUDA
                 ? new DeviceOperations(device, factors, lossRows)
                 : new HostOperations(threads);

@@ -48,8 +48,8 @@ public record Case(
         /** With NaN, infinities, both zeros, largest and smallest values. */
         SPECIAL,
         /**
-         * As NCCL reduces {@link #RANDOM}: partial results are rounded to the type, and an average is
-         * the sum of elements times a rounded 1 / ranks.
+         * As NCCL reduces {@link #RANDOM}: partial results are rounded to the type, and an average
+         * is the sum of elements times a rounded 1 / ranks.
          */
         ROUNDED,
         /** As NCCL compares {@link #SPECIAL}: a number is less, and more, than NaN. */

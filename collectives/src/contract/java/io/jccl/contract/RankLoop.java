@@ -83,9 +83,9 @@ public final class RankLoop {
      * Runs cases with ranks as threads of this JVM, and waits.
      *
      * @param ranks number of ranks
-     * @param together whether no rank allocates or frees memory while others communicate: CUDA waits
-     *     with that for all work of a device, so ranks on the same GPU would wait for each other
-     *     for ever. Not for {@link Collective#SPLIT}
+     * @param together whether no rank allocates or frees memory while others communicate: CUDA
+     *     waits with that for all work of a device, so ranks on the same GPU would wait for each
+     *     other for ever. Not for {@link Collective#SPLIT}
      * @param cases what to try
      * @param open makes the communicators of all ranks for an algorithm
      * @param first gets the index of each case before rank 0 runs it

@@ -68,9 +68,7 @@ class LayersRowsTest extends LayersTests {
                 where,
                 r -> {
                     for (DataType type : NARROW) {
-                        int[][] shapes = {
-                            {0, 3}, {1, 1}, {37, 5}, {300, 33}, {9, 300}, {1100, 16}
-                        };
+                        int[][] shapes = {{0, 3}, {1, 1}, {37, 5}, {300, 33}, {9, 300}, {1100, 16}};
                         for (int[] s : shapes) {
                             columns(r, type, s[0], s[1]);
                         }

@@ -13,7 +13,7 @@ import java.lang.foreign.ValueLayout;
 
 /**
  * Matrix products of types that {@link io.jccl.gemm.Matmul} does not support: TF32, float16 and
- * float64. Not yet run on a GPU.
+ * float64.
  *
  * <p><b>Threads:</b> a single one, since the current device is a property of the thread.
  */

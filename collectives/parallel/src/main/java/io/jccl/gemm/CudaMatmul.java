@@ -5,7 +5,6 @@ import io.jccl.bindings.CublasException;
 import io.jccl.bindings.CudaException;
 import io.jccl.bindings.NativeLibraries;
 import io.jccl.bindings.generated.cublas.cublas_h;
-import io.jccl.device.DataType;
 import io.jccl.device.Stream;
 import io.jccl.device.cuda.CudaBuffer;
 import io.jccl.device.cuda.CudaDevice;

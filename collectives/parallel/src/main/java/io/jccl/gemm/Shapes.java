@@ -40,8 +40,7 @@ final class Shapes {
 
     private static void factor(Matrix x, String name) {
         boolean half =
-                x.dataType() == DataType.FLOAT16
-                        && x.buffer().device().kind() == Device.Kind.CUDA;
+                x.dataType() == DataType.FLOAT16 && x.buffer().device().kind() == Device.Kind.CUDA;
         if (!half && !HostMatmul.isFactor(x.dataType())) {
             throw new IllegalArgumentException(
                     name

@@ -202,8 +202,8 @@ class DeviceReducerTest {
     }
 
     /**
-     * The fake adds in rank order as the host's direct algorithm does: equal bits for two ranks. With
-     * more, partial sums are rounded to the type, as NCCL's are.
+     * The fake adds in rank order as the host's direct algorithm does: equal bits for two ranks.
+     * With more, partial sums are rounded to the type, as NCCL's are.
      */
     @ParameterizedTest
     @CsvSource({"3, BFLOAT16", "2, FLOAT16"})

@@ -10,7 +10,6 @@ import io.jccl.device.host.HostDevice;
 import io.jccl.error.JcclException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
-import java.lang.foreign.ValueLayout;
 import java.lang.ref.Reference;
 import java.util.Objects;
 import java.util.concurrent.atomic.AtomicBoolean;

@@ -36,7 +36,9 @@ final class NcclCalls {
     private final boolean hasAllToAll;
     private final boolean hasGather;
 
-    /** Whether a pre-multiplied sum of one rank loses elements: src/device/onerank.cu:25 of 2.29.3. */
+    /**
+     * Whether a pre-multiplied sum of one rank loses elements: src/device/onerank.cu:25 of 2.29.3.
+     */
     private final boolean losesRest;
 
     /** One element on the device, for barriers. */

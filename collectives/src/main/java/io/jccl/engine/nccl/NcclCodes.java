@@ -51,8 +51,9 @@ final class NcclCodes {
     }
 
     /**
-     * {@code ncclRedOp_t}, or {@link #MADE}. With one rank the average is the sum, which NCCL copies:
-     * it multiplies for an average, and refuses that for float8 (src/device/onerank.cu:79 of 2.30.7).
+     * {@code ncclRedOp_t}, or {@link #MADE}. With one rank the average is the sum, which NCCL
+     * copies: it multiplies for an average, and refuses that for float8 (src/device/onerank.cu:79
+     * of 2.30.7).
      */
     static int of(ReduceOp op, int ranks) {
         ReduceOp.Kind kind = op.kind();

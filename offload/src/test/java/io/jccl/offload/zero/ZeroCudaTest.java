@@ -251,11 +251,10 @@ class ZeroCudaTest {
     }
 
     /**
-     * NCCL averages by a rounded factor, and rounds partial sums to the type. Adam takes a step of the
-     * same length for the smallest gradient, so where one is nearly 0 its sign decides.
+     * NCCL averages by a rounded factor, and rounds partial sums to the type. Adam takes a step of
+     * the same length for the smallest gradient, so where one is nearly 0 its sign decides.
      */
-    private static void assertClose(
-            float[] expected, float[] actual, DataType type, Place place) {
+    private static void assertClose(float[] expected, float[] actual, DataType type, Place place) {
         assertEquals(expected.length, actual.length, place::toString);
         float most = type == DataType.FLOAT32 ? 1e-5f : 1e-3f;
         long far =
