@@ -21,6 +21,7 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.concurrent.Phaser;
 import java.util.concurrent.TimeUnit;
 import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.AfterEach;
@@ -225,11 +226,13 @@ class NcclModesTest {
     void graphOfAFailedCommunicatorIsOverToo() {
         long before = NcclRanks.live();
         List<Communicator> ranks = NcclRanks.open(2, NcclRanks.OPTIONS);
+        Phaser captured = new Phaser(2);
         NcclRanks.each(
                 ranks,
                 c -> {
                     try (Buffer b = c.device().allocate(DataType.INT32, 4);
                             Graph graph = capture(c, b)) {
+                        captured.arriveAndAwaitAdvance(); // an abort of one ends both
                         c.abort("on purpose");
                         c.close();
                         String text =
