@@ -160,8 +160,10 @@ class NcclTimeoutTest {
                         });
         for (Throwable t : errors) {
             String text = NcclRanks.text(t);
+            // The third hangs; a look may have come before the fourth or fifth was enqueued.
             assertTrue(
-                    text.matches("(?s).*one of \\d operations, from .*number \\d, to .*number 5.*")
+                    text.matches(
+                                    "(?s).*one of \\d operations, from .*number \\d, to .*number [345].*")
                             || text.contains("count 5, sum), number 5"),
                     text);
         }
