@@ -87,7 +87,7 @@ public record Case(
     public static List<Case> onNccl(List<Case> cases) {
         return cases.stream()
                 .filter(c ->
-                        c.ranks > 1
+                        (c.collective == Collective.SPLIT ? c.ranks / 2 : c.ranks) > 1
                                 || c.op != ReduceOp.Kind.PRE_MUL_SUM
                                 || !c.type.isNarrowFloat()
                                 || c.type.size() > 1)

@@ -21,6 +21,7 @@ import io.jccl.device.Stream;
 import java.io.PrintWriter;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Comparator;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -206,7 +207,9 @@ public final class SelfTestCommand implements Callable<Integer> {
             missed += count[3];
             out.println(line(collective.label(), count[0], count[1], count[2], count[3]));
         }
+        // First of all what kept others from running.
         first.values().stream()
+                .sorted(Comparator.comparing(f -> !f.ends()))
                 .limit(MOST_SHOWN)
                 .forEach(f ->
                         out.println(
