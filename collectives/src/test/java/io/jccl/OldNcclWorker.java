@@ -90,7 +90,7 @@ public final class OldNcclWorker {
                         c.allReduce(in, out, op, stream);
                         stream.synchronize(NcclRanks.PATIENCE);
                         out.copyTo(host.asSegment());
-                        double factor = op == ReduceOp.AVG ? 1 : 3;
+                        double factor = op.kind() == ReduceOp.Kind.AVG ? 1 : 3;
                         for (int i = 0; i < count; i++) {
                             if (host.get(i) != factor * values[i]) {
                                 throw new AssertionError(
