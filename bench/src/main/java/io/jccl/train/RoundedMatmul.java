@@ -9,7 +9,6 @@ import io.jccl.device.Stream;
 import io.jccl.gemm.Matmul;
 import io.jccl.gemm.Matrix;
 import java.util.IdentityHashMap;
-import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -33,7 +32,7 @@ final class RoundedMatmul implements Matmul {
     private final Owned owned;
 
     /** Of each stream, since products of several run at the same time. */
-    private final Map<Stream, @Nullable Buffer[]> rounded = new IdentityHashMap<>();
+    private final IdentityHashMap<Stream, @Nullable Buffer[]> rounded = new IdentityHashMap<>();
 
     /**
      * Creates an instance.
