@@ -1003,7 +1003,8 @@ static void round_all(void *out, const block_float *in, int type, size_t n) {
 /*
  * Per element type: combine a block into what was combined so far, scale it, divide it. Integers
  * wrap, so sums and products are those of the unsigned type U. Minimum and maximum are NaN only where
- * both are (fminf, __hmin: reduce_kernel.h:422 ff.), and order -0 below +0. Blocks of all types share memory, hence may_alias.
+ * both are (fminf, __hmin: reduce_kernel.h:422 ff.), and order -0 below +0. Blocks of all types share
+ * memory, hence may_alias.
  */
 #define INTEGER(name, T, U) \
   typedef T any_##name __attribute__((may_alias)); \
@@ -1085,7 +1086,9 @@ static bool is_narrow(int type) {
     default: call(float); \
   }
 
-static bool is_floating(int type) { return is_narrow(type) || type == ncclFloat32 || type == ncclFloat64; }
+static bool is_floating(int type) {
+  return is_narrow(type) || type == ncclFloat32 || type == ncclFloat64;
+}
 
 /* What an average multiplies by: 1 / n in the type (enqueue.cc:2538 ff.). */
 static uint64_t share(int type, int n) {

@@ -54,30 +54,37 @@ final class DeviceOperations implements Operations {
             int sequences, int context, int heads, int keyHeads, int size, Owned owner) {
         AttentionShape shape = new AttentionShape(sequences, context, heads, keyHeads, size);
         Buffer scratch = owner.floats(device, shape.rows() * heads);
-        if (factors != null) {
-            return rounded(shape, factors, scratch, owner);
-        }
-        return new Attention() {
-            @Override
-            public void forward(Buffer qkv, Buffer out, Buffer logSums) {
-                layers.attention(shape, qkv, out, logSums, stream);
-            }
+        Attention attention =
+                new Attention() {
+                    @Override
+                    public void forward(Buffer qkv, Buffer out, Buffer logSums) {
+                        layers.attention(shape, qkv, out, logSums, stream);
+                    }
 
-            @Override
-            public void backward(
-                    Buffer qkv,
-                    Buffer out,
-                    Buffer logSums,
-                    Buffer outputGradient,
-                    Buffer gradient) {
-                layers.attentionBackward(
-                        shape, qkv, out, logSums, outputGradient, scratch, gradient, stream);
-            }
-        };
+                    @Override
+                    public void backward(
+                            Buffer qkv,
+                            Buffer out,
+                            Buffer logSums,
+                            Buffer outputGradient,
+                            Buffer gradient) {
+                        layers.attentionBackward(
+                                shape,
+                                qkv,
+                                out,
+                                logSums,
+                                outputGradient,
+                                scratch,
+                                gradient,
+                                stream);
+                    }
+                };
+        return factors == null ? attention : rounded(attention, shape, factors, owner);
     }
 
-    /** Attention of a narrower type, between rows of float32. */
-    private Attention rounded(AttentionShape shape, DataType type, Buffer scratch, Owned owner) {
+    /** Attention on rows of a narrower type, for rows of float32. */
+    private Attention rounded(
+            Attention attention, AttentionShape shape, DataType type, Owned owner) {
         Buffer in = owner.allocate(device, type, shape.rows() * shape.rowWidth());
         Buffer result = owner.allocate(device, type, shape.rows() * shape.outputWidth());
         Buffer resultGradient = owner.allocate(device, type, result.count());
@@ -86,7 +93,7 @@ final class DeviceOperations implements Operations {
             @Override
             public void forward(Buffer qkv, Buffer out, Buffer logSums) {
                 compute.cast(qkv, in, stream);
-                layers.attention(shape, in, result, logSums, stream);
+                attention.forward(in, result, logSums);
                 compute.cast(result, out, stream);
             }
 
@@ -100,8 +107,7 @@ final class DeviceOperations implements Operations {
                 compute.cast(qkv, in, stream);
                 compute.cast(out, result, stream);
                 compute.cast(outputGradient, resultGradient, stream);
-                layers.attentionBackward(
-                        shape, in, result, logSums, resultGradient, scratch, inGradient, stream);
+                attention.backward(in, result, logSums, resultGradient, inGradient);
                 compute.cast(inGradient, gradient, stream);
             }
         };

@@ -91,7 +91,7 @@ public record Case(
                                 || c.op != ReduceOp.Kind.PRE_MUL_SUM
                                 || !c.type.isNarrowFloat()
                                 || c.type.size() > 1)
-                .map(c -> c.withOwnAlgorithm().with(c.onNccl()))
+                .map(c -> c.withOwnAlgorithm(c.onNccl()))
                 .distinct()
                 .toList();
     }
@@ -107,29 +107,17 @@ public record Case(
         };
     }
 
-    private Case with(Data other) {
-        return new Case(
-                collective,
-                type,
-                op,
-                count,
-                ranks,
-                root,
-                inPlace,
-                algorithm,
-                other,
-                memory,
-                async,
-                seed);
-    }
-
     /**
      * The same case for a native library, which chooses its algorithms itself and takes the factor
      * of a pre-multiplied sum in the element type: there the factors are such that no type rounds
      * them.
      */
     public Case withOwnAlgorithm() {
-        boolean narrow = !type.isInteger() && type.size() < Float.BYTES;
+        return withOwnAlgorithm(
+                type.isNarrowFloat() && op == ReduceOp.Kind.PRE_MUL_SUM ? Data.EXACT : data);
+    }
+
+    private Case withOwnAlgorithm(Data values) {
         return new Case(
                 collective,
                 type,
@@ -139,7 +127,7 @@ public record Case(
                 root,
                 inPlace,
                 Algorithm.AUTO,
-                narrow && op == ReduceOp.Kind.PRE_MUL_SUM ? Data.EXACT : data,
+                values,
                 memory,
                 async,
                 seed);

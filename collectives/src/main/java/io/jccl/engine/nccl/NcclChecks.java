@@ -64,9 +64,8 @@ final class NcclChecks {
                             + device.computeCapability() / 10.0
                             + ": reduce bfloat16, and cast");
         }
-        // NCCL's kernel for it is left out by a test of __CUDA_ARCH__ in host code, where that is
-        // not
-        // defined: src/device/onerank.cu:79 of 2.30.7.
+        // NCCL leaves its kernel for that out: it tests __CUDA_ARCH__ in host code, which does not
+        // define it (src/device/onerank.cu:79 of 2.30.7).
         if (rank.size() == 1 && reduceOp.kind() == ReduceOp.Kind.PRE_MUL_SUM) {
             throw new UnsupportedOperationException(
                     op.method()
