@@ -13,6 +13,7 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
+import io.jccl.internal.Statistics;
 import io.jccl.rendezvous.LaunchEnvironment;
 import java.io.PrintWriter;
 import java.util.ArrayList;
@@ -54,7 +55,10 @@ public final class SoakCommand implements Callable<Integer> {
      */
     private static final int WARM = 4;
 
-    /** Memory may still grow by this much: the JVM continues to compile and collect. */
+    /**
+     * Memory may grow by this much from there to the end at the rate of its median step between
+     * two readings. A leak is in each step; the JVM, which compiles a hot method late, is in a few.
+     */
     private static final long SLACK = 16L << 20;
 
     @Spec private @Nullable CommandSpec spec;
@@ -159,17 +163,22 @@ public final class SoakCommand implements Callable<Integer> {
     /** Resources whose usage grew after warm-up. */
     static List<String> grown(List<Soak.Reading> readings) {
         Soak.Reading end = readings.getLast();
-        long resident = 0;
+        List<Soak.Reading> warm = readings.subList(WARM - 1, READINGS);
         int threads = 0;
         int files = 0;
-        for (Soak.Reading r : readings.subList(WARM - 1, READINGS / 2 + 1)) {
-            resident = Math.max(resident, r.resident());
+        for (Soak.Reading r : warm.subList(0, READINGS / 2 - WARM + 2)) {
             threads = Math.max(threads, r.threads());
             files = Math.max(files, r.files());
         }
+        double[] steps = new double[READINGS - WARM];
+        for (int i = 0; i < steps.length; i++) {
+            steps[i] = warm.get(i + 1).resident() - warm.get(i).resident();
+        }
         List<String> grown = new ArrayList<>();
-        if (end.resident() > resident + SLACK) {
-            grown.add("memory from " + resident + " to " + end.resident() + " bytes");
+        if (Statistics.median(steps) * steps.length > SLACK) {
+            grown.add(
+                    "memory from %d to %d bytes"
+                            .formatted(warm.getFirst().resident(), end.resident()));
         }
         if (end.threads() > threads) {
             grown.add("threads from " + threads + " to " + end.threads());
