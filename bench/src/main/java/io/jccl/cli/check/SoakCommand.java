@@ -56,8 +56,8 @@ public final class SoakCommand implements Callable<Integer> {
     private static final int WARM = 4;
 
     /**
-     * Memory may grow by this much from there to the end at the rate of its median step between
-     * two readings. A leak is in each step; the JVM, which compiles a hot method late, is in a few.
+     * Memory may grow by this much from there to the end at the rate of its median step between two
+     * readings. A leak is in each step; the JVM, which compiles a hot method late, is in a few.
      */
     private static final long SLACK = 16L << 20;
 
