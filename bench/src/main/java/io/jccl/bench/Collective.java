@@ -1,12 +1,7 @@
 package io.jccl.bench;
 
 import io.jccl.Communicator;
-import io.jccl.Group;
-import io.jccl.ReduceOp;
 import io.jccl.bench.Shape.Layout;
-import io.jccl.device.Buffer;
-import io.jccl.device.Stream;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.function.Function;
 import java.util.function.IntToDoubleFunction;
@@ -28,8 +23,8 @@ public enum Collective {
             Layout.FLAT,
             Needs.OP,
             n -> 2.0 * (n - 1) / n,
-            x -> () -> x.comm.allReduce(x.send, x.recv, x.op, x.stream),
-            x -> () -> x.comm.allReduce(x.recv, x.op, x.stream),
+            x -> () -> x.comm().allReduce(x.send(), x.recv(), x.op(), x.stream()),
+            x -> () -> x.comm().allReduce(x.recv(), x.op(), x.stream()),
             (rank, root, s, out) -> out.expect(0, s.recv(), Patterns.REDUCED, 0)),
 
     /** {@code all_gather}. */
@@ -39,8 +34,8 @@ public enum Collective {
             Layout.GATHERED,
             Needs.NOTHING,
             Collective::othersShare,
-            x -> () -> x.comm.allGather(x.send, x.recv, x.stream),
-            x -> () -> x.comm.allGather(x.recv, x.stream),
+            x -> () -> x.comm().allGather(x.send(), x.recv(), x.stream()),
+            x -> () -> x.comm().allGather(x.recv(), x.stream()),
             (rank, root, s, out) -> blocksOfAll(s, out)),
 
     /** {@code reduce_scatter}. */
@@ -50,8 +45,8 @@ public enum Collective {
             Layout.SCATTERED,
             Needs.OP,
             Collective::othersShare,
-            x -> () -> x.comm.reduceScatter(x.send, x.recv, x.op, x.stream),
-            x -> () -> x.comm.reduceScatter(x.recv, x.op, x.stream),
+            x -> () -> x.comm().reduceScatter(x.send(), x.recv(), x.op(), x.stream()),
+            x -> () -> x.comm().reduceScatter(x.recv(), x.op(), x.stream()),
             (rank, root, s, out) -> out.expect(0, s.recv(), Patterns.REDUCED, rank * s.recv())),
 
     /** {@code broadcast}. */
@@ -61,8 +56,8 @@ public enum Collective {
             Layout.FLAT,
             Needs.ROOT,
             n -> 1,
-            x -> () -> x.comm.broadcast(x.sendOnRoot(), x.recv, x.root, x.stream),
-            x -> () -> x.comm.broadcast(x.recv, x.root, x.stream),
+            x -> () -> x.comm().broadcast(x.sendOnRoot(), x.recv(), x.root(), x.stream()),
+            x -> () -> x.comm().broadcast(x.recv(), x.root(), x.stream()),
             (rank, root, s, out) -> out.expect(0, s.recv(), root, 0)),
 
     /** {@code reduce}. */
@@ -72,8 +67,8 @@ public enum Collective {
             Layout.FLAT,
             Needs.OP_AND_ROOT,
             n -> 1,
-            x -> () -> x.comm.reduce(x.send, x.recvOnRoot(), x.op, x.root, x.stream),
-            x -> () -> x.comm.reduce(x.recv, x.op, x.root, x.stream),
+            x -> () -> x.comm().reduce(x.send(), x.recvOnRoot(), x.op(), x.root(), x.stream()),
+            x -> () -> x.comm().reduce(x.recv(), x.op(), x.root(), x.stream()),
             (rank, root, s, out) -> {
                 if (rank == root) {
                     out.expect(0, s.recv(), Patterns.REDUCED, 0);
@@ -87,8 +82,8 @@ public enum Collective {
             Layout.SCATTERED,
             Needs.ROOT,
             Collective::othersShare,
-            x -> () -> x.comm.scatter(x.sendOnRoot(), x.recv, x.root, x.stream),
-            x -> () -> x.comm.scatter(x.recv, x.root, x.stream),
+            x -> () -> x.comm().scatter(x.sendOnRoot(), x.recv(), x.root(), x.stream()),
+            x -> () -> x.comm().scatter(x.recv(), x.root(), x.stream()),
             (rank, root, s, out) -> out.expect(0, s.recv(), root, rank * s.recv())),
 
     /** {@code gather}. */
@@ -98,8 +93,8 @@ public enum Collective {
             Layout.GATHERED,
             Needs.ROOT,
             Collective::othersShare,
-            x -> () -> x.comm.gather(x.send, x.recvOnRoot(), x.root, x.stream),
-            x -> () -> x.comm.gather(x.recv, x.root, x.stream),
+            x -> () -> x.comm().gather(x.send(), x.recvOnRoot(), x.root(), x.stream()),
+            x -> () -> x.comm().gather(x.recv(), x.root(), x.stream()),
             (rank, root, s, out) -> {
                 if (rank == root) {
                     blocksOfAll(s, out);
@@ -113,8 +108,8 @@ public enum Collective {
             Layout.EXCHANGED,
             Needs.NOTHING,
             Collective::othersShare,
-            x -> () -> x.comm.allToAll(x.send, x.recv, x.stream),
-            x -> () -> x.comm.allToAll(x.recv, x.stream),
+            x -> () -> x.comm().allToAll(x.send(), x.recv(), x.stream()),
+            x -> () -> x.comm().allToAll(x.recv(), x.stream()),
             (rank, root, s, out) -> {
                 for (int j = 0; j < s.ranks(); j++) {
                     out.expect(j * s.count(), s.count(), j, rank * s.count());
@@ -128,7 +123,7 @@ public enum Collective {
             Layout.UNEVEN,
             Needs.NOTHING,
             Collective::othersShare,
-            Collective::allToAllv,
+            Operands::allToAllv,
             null,
             (rank, root, s, out) -> {
                 long[] counts = s.unevenCounts(rank, false);
@@ -146,12 +141,7 @@ public enum Collective {
             Layout.GATHERED_UNEVEN,
             Needs.NOTHING,
             Collective::othersShare,
-            x -> {
-                long[] counts = x.shape.unevenBlocks();
-                long[] starts = Shape.displacements(counts);
-                Buffer mine = x.send.slice(0, counts[x.comm.rank()]);
-                return () -> x.comm.allGatherv(mine, x.recv, counts, starts, x.stream);
-            },
+            Operands::allGatherv,
             null,
             (rank, root, s, out) -> unevenBlocksOfAll(s, out)),
 
@@ -162,11 +152,7 @@ public enum Collective {
             Layout.SCATTERED_UNEVEN,
             Needs.OP,
             Collective::othersShare,
-            x -> {
-                long[] counts = x.shape.unevenBlocks();
-                Buffer mine = x.recv.slice(0, counts[x.comm.rank()]);
-                return () -> x.comm.reduceScatterv(x.send, mine, counts, x.op, x.stream);
-            },
+            Operands::reduceScatterv,
             null,
             (rank, root, s, out) -> unevenBlockOf(rank, Patterns.REDUCED, s, out)),
 
@@ -177,13 +163,7 @@ public enum Collective {
             Layout.SCATTERED_UNEVEN,
             Needs.ROOT,
             Collective::othersShare,
-            x -> {
-                long[] counts = x.shape.unevenBlocks();
-                long[] starts = Shape.displacements(counts);
-                Buffer mine = x.recv.slice(0, counts[x.comm.rank()]);
-                Buffer all = x.sendOnRoot();
-                return () -> x.comm.scatterv(all, counts, starts, mine, x.root, x.stream);
-            },
+            Operands::scatterv,
             null,
             (rank, root, s, out) -> unevenBlockOf(rank, root, s, out)),
 
@@ -194,13 +174,7 @@ public enum Collective {
             Layout.GATHERED_UNEVEN,
             Needs.ROOT,
             Collective::othersShare,
-            x -> {
-                long[] counts = x.shape.unevenBlocks();
-                long[] starts = Shape.displacements(counts);
-                Buffer mine = x.send.slice(0, counts[x.comm.rank()]);
-                Buffer all = x.recvOnRoot();
-                return () -> x.comm.gatherv(mine, all, counts, starts, x.root, x.stream);
-            },
+            Operands::gatherv,
             null,
             (rank, root, s, out) -> {
                 if (rank == root) {
@@ -218,7 +192,7 @@ public enum Collective {
             Layout.FLAT,
             Needs.NOTHING,
             n -> 1,
-            Collective::sendRecv,
+            Operands::sendRecv,
             null,
             (rank, root, s, out) -> out.expect(0, s.recv(), Math.floorMod(rank - 1, s.ranks()), 0)),
 
@@ -232,8 +206,8 @@ public enum Collective {
             Layout.GATHERED,
             Needs.NOTHING,
             n -> 1,
-            x -> hypercube(x, false),
-            x -> hypercube(x, true),
+            x -> x.hypercube(false),
+            x -> x.hypercube(true),
             (rank, root, s, out) -> blocksOfAll(s, out)),
 
     /** {@code barrier}. */
@@ -243,7 +217,7 @@ public enum Collective {
             Layout.NONE,
             Needs.NOTHING,
             n -> 0,
-            x -> () -> x.comm.barrier(x.stream),
+            x -> () -> x.comm().barrier(x.stream()),
             null,
             (rank, root, s, out) -> {});
 
@@ -253,34 +227,6 @@ public enum Collective {
         OP,
         ROOT,
         OP_AND_ROOT
-    }
-
-    /**
-     * One rank's arguments.
-     *
-     * @param comm communicator
-     * @param stream where to enqueue
-     * @param shape counts
-     * @param send send buffer; empty in place
-     * @param recv receive buffer; in place, both
-     * @param op reduction, if there is one
-     * @param root root, if there is one
-     */
-    record Operands(
-            Communicator comm,
-            Stream stream,
-            Shape shape,
-            Buffer send,
-            Buffer recv,
-            ReduceOp op,
-            int root) {
-        private @Nullable Buffer sendOnRoot() {
-            return comm.rank() == root ? send : null;
-        }
-
-        private @Nullable Buffer recvOnRoot() {
-            return comm.rank() == root ? recv : null;
-        }
     }
 
     /** Receives the expected result of a rank, run by run. */
@@ -477,55 +423,5 @@ public enum Collective {
     private static void unevenBlockOf(int rank, int source, Shape s, Expectation out) {
         long[] counts = s.unevenBlocks();
         out.expect(0, counts[rank], source, Shape.displacements(counts)[rank]);
-    }
-
-    private static Runnable allToAllv(Operands x) {
-        int rank = x.comm.rank();
-        long[] sendCounts = x.shape.unevenCounts(rank, true);
-        long[] recvCounts = x.shape.unevenCounts(rank, false);
-        long[] sendStarts = Shape.displacements(sendCounts);
-        long[] recvStarts = Shape.displacements(recvCounts);
-        return () ->
-                x.comm.allToAllv(
-                        x.send, sendCounts, sendStarts, x.recv, recvCounts, recvStarts, x.stream);
-    }
-
-    private static Runnable sendRecv(Operands x) {
-        int next = (x.comm.rank() + 1) % x.comm.size();
-        int before = Math.floorMod(x.comm.rank() - 1, x.comm.size());
-        Runnable both =
-                () -> {
-                    x.comm.send(x.send, next, x.stream);
-                    x.comm.recv(x.recv, before, x.stream);
-                };
-        return () -> Group.run(x.comm, both);
-    }
-
-    private static Runnable hypercube(Operands x, boolean here) {
-        int rank = x.comm.rank();
-        long block = x.shape.count();
-        Buffer own = x.recv.slice(rank * block, block);
-        List<Runnable> steps = new ArrayList<>();
-        if (!here) {
-            steps.add(() -> x.stream.copy(x.send, own));
-        }
-        for (int distance = 1; distance < x.comm.size(); distance *= 2) {
-            int partner = rank ^ distance;
-            int first = rank & -distance;
-            Buffer mine = x.recv.slice(first * block, distance * block);
-            Buffer theirs = x.recv.slice((first ^ distance) * block, distance * block);
-            Runnable both =
-                    () -> {
-                        x.comm.send(mine, partner, x.stream);
-                        x.comm.recv(theirs, partner, x.stream);
-                    };
-            steps.add(() -> Group.run(x.comm, both));
-        }
-        Runnable[] all = steps.toArray(Runnable[]::new);
-        return () -> {
-            for (Runnable step : all) {
-                step.run();
-            }
-        };
     }
 }

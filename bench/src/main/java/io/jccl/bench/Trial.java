@@ -3,7 +3,6 @@ package io.jccl.bench;
 import io.jccl.Communicator;
 import io.jccl.Group;
 import io.jccl.ReduceOp;
-import io.jccl.bench.Collective.Operands;
 import io.jccl.device.Graph;
 import io.jccl.device.Stream;
 import org.jspecify.annotations.Nullable;
