@@ -153,10 +153,7 @@ public final class GptTrainer implements AutoCloseable {
                 matmul = owned.add(new RoundedMatmul(matmul, factors, device, owned));
             }
             Communicator stages = mesh.group(PIPELINE);
-            PipelineSchedule schedule =
-                    techniques.schedule() == Techniques.Schedule.GPIPE
-                            ? PipelineSchedule.GPIPE
-                            : PipelineSchedule.ONE_F_ONE_B;
+            PipelineSchedule schedule = techniques.schedule();
             int micro = techniques.accumulate();
             boolean piped = stages.size() > 1;
             stage =
@@ -359,16 +356,12 @@ public final class GptTrainer implements AutoCloseable {
         }
         step++;
         double mine = stage.takeLoss();
-        sum.set(0, counts ? mine : 0);
-        world.allReduce(sum, ReduceOp.SUM, stream);
-        double loss = sum.get(0) / ((double) settings.batch() * settings.shape().context());
+        double tokens = (double) settings.batch() * settings.shape().context();
+        double loss = sumOfRanks(counts ? mine : 0) / tokens;
         if (!Double.isFinite(loss)) {
             throw new JcclException(
-                    "the loss of step "
-                            + step
-                            + " is "
-                            + loss
-                            + ", expected a finite number; lower --lr");
+                    "the loss of step %d is %s, expected a finite number; lower --lr"
+                            .formatted(step, loss));
         }
         return loss;
     }
@@ -392,19 +385,22 @@ public final class GptTrainer implements AutoCloseable {
             double theirs = experts.sumOfSquares();
             mine += first ? theirs : 0;
         }
+        return Math.sqrt(sumOfRanks(mine));
+    }
+
+    private double sumOfRanks(double mine) {
         sum.set(0, mine);
         world.allReduce(sum, ReduceOp.SUM, stream);
-        return Math.sqrt(sum.get(0));
+        return sum.get(0);
     }
 
     /** Names the communicators in a profile. */
     void name(Profile profile) {
         profile.name(world.history().communicator(), "loss");
         if (pipeline != null) {
-            pipeline.communicators()
-                    .forEach(c -> {
-                        profile.name(c.history().communicator(), PIPELINE);
-                    });
+            for (Communicator c : pipeline.communicators()) {
+                profile.name(c.history().communicator(), PIPELINE);
+            }
         }
         for (String axis : List.of(EXPERT, TENSOR)) {
             profile.name(mesh.group(axis).history().communicator(), axis);

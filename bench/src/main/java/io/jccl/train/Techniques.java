@@ -4,6 +4,7 @@ import io.jccl.device.DataType;
 import io.jccl.offload.Tier;
 import io.jccl.offload.zero.ZeroOptions;
 import io.jccl.parallel.Compression;
+import io.jccl.parallel.PipelineSchedule;
 import java.util.Locale;
 import java.util.StringJoiner;
 
@@ -38,7 +39,7 @@ public record Techniques(
         DataType precision,
         boolean recompute,
         boolean sequenceParallel,
-        Schedule schedule,
+        PipelineSchedule schedule,
         boolean overlap,
         Compression compress) {
     /** No techniques: one rank, one micro-batch, float32. */
@@ -92,46 +93,6 @@ public record Techniques(
         }
     }
 
-    /** Pipeline schedules. */
-    public enum Schedule {
-        /** All forward passes, then all backward passes (arXiv 1811.06965). */
-        GPIPE("gpipe"),
-        /** One forward, one backward, alternating (arXiv 1806.03377). */
-        ONE_F_ONE_B("1f1b");
-
-        private final String label;
-
-        Schedule(String label) {
-            this.label = label;
-        }
-
-        /**
-         * Its name on the command line.
-         *
-         * @return such as {@code gpipe}
-         */
-        public String label() {
-            return label;
-        }
-
-        /**
-         * Returns the schedule with the given name.
-         *
-         * @param label such as {@code gpipe}
-         * @return the schedule
-         * @throws IllegalArgumentException if the name is unknown; the message contains it
-         */
-        public static Schedule of(String label) {
-            for (Schedule s : values()) {
-                if (s.label.equals(label)) {
-                    return s;
-                }
-            }
-            throw new IllegalArgumentException(
-                    "schedule is '" + label + "', expected gpipe or 1f1b");
-        }
-    }
-
     /**
      * Parses the format of {@link #toString}.
      *
@@ -163,7 +124,7 @@ public record Techniques(
             case "zero" -> draft.zero = number(word, value);
             case "offload" -> draft.offload = Offload.of(value);
             case "accumulate" -> draft.accumulate = number(word, value);
-            case "schedule" -> draft.schedule = Schedule.of(value);
+            case "schedule" -> draft.schedule = PipelineSchedule.of(value);
             case "no-overlap" -> draft.overlap = !flag && unknown(word);
             case "compress" -> draft.compress = compression(value);
             case "bf16" -> draft.precision = flag ? DataType.BFLOAT16 : unknownType(word);
@@ -187,7 +148,7 @@ public record Techniques(
         DataType precision;
         boolean recompute;
         boolean sequenceParallel;
-        Schedule schedule;
+        PipelineSchedule schedule;
         boolean overlap;
         Compression compress;
 
@@ -375,7 +336,7 @@ public record Techniques(
                 DataType.FLOAT32,
                 false,
                 false,
-                Schedule.ONE_F_ONE_B,
+                PipelineSchedule.ONE_F_ONE_B,
                 true,
                 Compression.NONE);
     }
@@ -399,7 +360,7 @@ public record Techniques(
         add(s, "tp", tensor);
         add(s, "pp", pipeline);
         if (pipeline > 1) {
-            s.add("schedule=" + schedule.label);
+            s.add("schedule=" + schedule.label());
             if (!overlap) {
                 s.add("no-overlap");
             }

@@ -3,6 +3,7 @@ package io.jccl.cli.train;
 import io.jccl.cli.shell.Engine;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
+import io.jccl.parallel.PipelineSchedule;
 import io.jccl.train.Architecture;
 import io.jccl.train.GptShape;
 import io.jccl.train.Routing;
@@ -278,7 +279,7 @@ final class TrainOptions {
                         precision(),
                         recompute,
                         sequenceParallel,
-                        Techniques.Schedule.of(schedule),
+                        PipelineSchedule.of(schedule),
                         !noOverlap,
                         Techniques.compression(compress));
         if (zero != null) {

@@ -15,7 +15,7 @@ public enum PipelineSchedule {
      * All forward, then all backward (Huang et al., "GPipe", arXiv 1811.06965, section 2.3). All
      * micro-batches are in flight at once.
      */
-    GPIPE {
+    GPIPE("gpipe") {
         @Override
         public int inFlight(int stages, int rank, int microBatches) {
             check(stages, rank, microBatches);
@@ -43,7 +43,7 @@ public enum PipelineSchedule {
      * at the end of each batch as in arXiv 2104.04473, section 2.2). A rank has at most as many
      * micro-batches in flight as there are stages from it to the last.
      */
-    ONE_F_ONE_B {
+    ONE_F_ONE_B("1f1b") {
         @Override
         public int inFlight(int stages, int rank, int microBatches) {
             check(stages, rank, microBatches);
@@ -80,6 +80,37 @@ public enum PipelineSchedule {
             }
         }
     };
+
+    private final String label;
+
+    PipelineSchedule(String label) {
+        this.label = label;
+    }
+
+    /**
+     * Its usual name.
+     *
+     * @return {@code gpipe} or {@code 1f1b}
+     */
+    public String label() {
+        return label;
+    }
+
+    /**
+     * Returns the schedule with the given name.
+     *
+     * @param label {@code gpipe} or {@code 1f1b}
+     * @return the schedule
+     * @throws IllegalArgumentException if the name is unknown; the message contains it
+     */
+    public static PipelineSchedule of(String label) {
+        for (PipelineSchedule s : values()) {
+            if (s.label.equals(label)) {
+                return s;
+            }
+        }
+        throw new IllegalArgumentException("schedule is '" + label + "', expected gpipe or 1f1b");
+    }
 
     /**
      * Maximum number of micro-batches in flight on a rank: forward pass done, backward pass not.
