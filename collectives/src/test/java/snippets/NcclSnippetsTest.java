@@ -10,11 +10,13 @@ import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.testfake.TestFake;
+import io.jccl.testfake.UsesFakes;
 import java.util.List;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 
 /** Examples of the Javadoc that need GPUs, on the fakes. */
+@UsesFakes
 class NcclSnippetsTest {
     private static final int COUNT = 1024;
 

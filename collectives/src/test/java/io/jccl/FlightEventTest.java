@@ -10,6 +10,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.testfake.TestFake;
+import io.jccl.testfake.UsesFakes;
 import io.jccl.testkit.Workers;
 import io.jccl.testkit.Workers.Worker;
 import java.io.IOException;
@@ -26,8 +27,11 @@ import jdk.jfr.consumer.RecordingFile;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.api.parallel.Isolated;
 
 /** What a recording of Java's flight recorder holds. */
+@Isolated("records all events of the JVM")
+@UsesFakes
 @Timeout(value = 2, unit = TimeUnit.MINUTES)
 class FlightEventTest {
     private static final String COLLECTIVE = "io.jccl.Collective";

@@ -25,15 +25,11 @@ import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
-import org.junit.jupiter.api.parallel.Execution;
-import org.junit.jupiter.api.parallel.ExecutionMode;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** What an interrupt does to a rank that waits: the flag is kept, and the wait is not for ever. */
-@Tag("waiting")
-@Execution(ExecutionMode.SAME_THREAD)
 @Timeout(value = 2, unit = TimeUnit.MINUTES)
 class InterruptTest {
     private static final Duration PATIENCE = Duration.ofSeconds(60);

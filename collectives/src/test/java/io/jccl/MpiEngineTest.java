@@ -12,12 +12,10 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
-import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.api.parallel.ResourceLock;
 
 /** The MPI engine with ranks as processes that a launcher starts; subclasses say which one. */
-@Tag("waiting")
 @ResourceLock("ranks that spin while they wait")
 abstract class MpiEngineTest extends EngineContractTest {
     /** Non-blocking collectives, few elements a call, one thread at a time in MPI. */

@@ -12,6 +12,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.testfake.TestFake;
+import io.jccl.testfake.UsesFakes;
 import io.jccl.testkit.Messages;
 import java.lang.foreign.Arena;
 import java.util.ArrayList;
@@ -28,6 +29,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
 
 /** Faulty arguments are named before NCCL hears of them, and leave the communicator as it was. */
+@UsesFakes
 @TestInstance(TestInstance.Lifecycle.PER_CLASS)
 @Timeout(value = 1, unit = TimeUnit.MINUTES)
 class NcclArgumentTest {

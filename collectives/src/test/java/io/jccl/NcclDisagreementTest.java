@@ -9,6 +9,7 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
 import io.jccl.testfake.TestFake;
+import io.jccl.testfake.UsesFakes;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
@@ -19,16 +20,11 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
-import org.junit.jupiter.api.parallel.Execution;
-import org.junit.jupiter.api.parallel.ExecutionMode;
-import org.junit.jupiter.api.parallel.ResourceLock;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** Ranks that disagree hang in NCCL: the watchdog's report finds out who asked for what. */
-@Tag("waiting")
-@ResourceLock("the fakes in this JVM")
-@Execution(ExecutionMode.SAME_THREAD)
+@UsesFakes
 @Timeout(value = 1, unit = TimeUnit.MINUTES)
 class NcclDisagreementTest {
     private static final CommunicatorOptions SHORT =

@@ -3,11 +3,13 @@ package io.jccl;
 import io.jccl.contract.Case;
 import io.jccl.device.Device;
 import io.jccl.testfake.TestFake;
+import io.jccl.testfake.UsesFakes;
 import java.util.List;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.BeforeAll;
 
 /** The NCCL engine on the fake, one GPU for each rank, all in this JVM. */
+@UsesFakes
 class NcclEngineTest extends ThreadedContractTest {
     @BeforeAll
     static void useDouble() {

@@ -15,6 +15,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.testfake.TestFake;
+import io.jccl.testfake.UsesFakes;
 import io.jccl.testkit.Messages;
 import java.util.List;
 import java.util.Objects;
@@ -29,6 +30,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** Errors of NCCL and CUDA: what they say, who learns of them, and what works afterwards. */
+@UsesFakes
 @Timeout(value = 1, unit = TimeUnit.MINUTES)
 class NcclErrorTest {
     private static final ReduceOp SUM = ReduceOp.SUM;

@@ -15,6 +15,7 @@ import io.jccl.error.JcclException;
 import io.jccl.rendezvous.Store;
 import io.jccl.testfake.FakeBuild;
 import io.jccl.testfake.TestFake;
+import io.jccl.testfake.UsesFakes;
 import io.jccl.testkit.Messages;
 import io.jccl.testkit.Workers;
 import java.time.Duration;
@@ -31,6 +32,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
 /** Communicators from their making to their end, and that nothing of them is left. */
+@UsesFakes
 @Timeout(value = 1, unit = TimeUnit.MINUTES)
 class NcclLifecycleTest {
     private static final int PAGE = 4096;

@@ -15,6 +15,7 @@ import io.jccl.device.Graph;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.testfake.TestFake;
+import io.jccl.testfake.UsesFakes;
 import io.jccl.testkit.Messages;
 import io.jccl.testkit.Workers;
 import java.time.Duration;
@@ -35,6 +36,7 @@ import org.junit.jupiter.params.provider.ValueSource;
  * Communicators that block, which are the default, and those that do not: what NCCL answers late,
  * whose call may meet whose, and what has to end before what.
  */
+@UsesFakes
 @Timeout(value = 120, unit = TimeUnit.SECONDS, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
 class NcclModesTest {
     private static final Duration SHORT = Duration.ofSeconds(1);

@@ -8,6 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.bindings.ProcessEnvironment;
 import io.jccl.testfake.TestFake;
+import io.jccl.testfake.UsesFakes;
 import io.jccl.testkit.Messages;
 import io.jccl.testkit.Workers;
 import io.jccl.topology.Gpu;
@@ -32,6 +33,7 @@ import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
+@UsesFakes
 @Timeout(value = 2, unit = TimeUnit.MINUTES)
 class NcclSteeringTest {
     @BeforeAll

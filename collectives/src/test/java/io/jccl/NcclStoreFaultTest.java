@@ -31,6 +31,8 @@ import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.api.parallel.Execution;
+import org.junit.jupiter.api.parallel.ExecutionMode;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
@@ -38,7 +40,7 @@ import org.junit.jupiter.params.provider.ValueSource;
  * Ranks of the NCCL engine as processes on the fake that know each other by a store over TCP alone,
  * as on several machines: after any fault all surviving ranks end and report the same cause.
  */
-@Tag("waiting")
+@Execution(ExecutionMode.CONCURRENT)
 @Timeout(value = 10, unit = TimeUnit.MINUTES)
 class NcclStoreFaultTest {
     /** For starting JVMs on a busy machine, and for noticing what takes the store 30 seconds. */

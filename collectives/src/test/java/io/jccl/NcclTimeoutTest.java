@@ -13,6 +13,7 @@ import io.jccl.error.JcclException;
 import io.jccl.error.JcclTimeoutException;
 import io.jccl.rendezvous.Store;
 import io.jccl.testfake.TestFake;
+import io.jccl.testfake.UsesFakes;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -27,16 +28,11 @@ import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
-import org.junit.jupiter.api.parallel.Execution;
-import org.junit.jupiter.api.parallel.ExecutionMode;
-import org.junit.jupiter.api.parallel.ResourceLock;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** Ranks and native calls that hang, come late or never come: nobody waits for ever. */
-@Tag("waiting")
-@ResourceLock("the fakes in this JVM")
-@Execution(ExecutionMode.SAME_THREAD)
+@UsesFakes
 @Timeout(value = 1, unit = TimeUnit.MINUTES)
 class NcclTimeoutTest {
     private static final CommunicatorOptions SHORT =

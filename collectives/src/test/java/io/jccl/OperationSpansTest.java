@@ -10,6 +10,7 @@ import io.jccl.device.Stream;
 import io.jccl.engine.OperationSpans;
 import io.jccl.engine.OperationSpans.Span;
 import io.jccl.testfake.TestFake;
+import io.jccl.testfake.UsesFakes;
 import io.jccl.testkit.AllocationRounds;
 import io.jccl.testkit.Messages;
 import java.util.List;
@@ -21,6 +22,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** Times of operations on a GPU, on the fakes of CUDA and NCCL. */
+@UsesFakes
 @Timeout(value = 3, unit = TimeUnit.MINUTES)
 class OperationSpansTest {
     @BeforeAll

@@ -14,11 +14,9 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.stream.Collectors;
-import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.io.TempDir;
 
 /** An engine with ranks as processes of this machine; subclasses say which engine. */
-@Tag("waiting")
 abstract class ProcessContractTest extends EngineContractTest {
     private static final Duration PATIENCE = Duration.ofMinutes(5);
 

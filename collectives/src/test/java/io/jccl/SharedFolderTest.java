@@ -36,10 +36,12 @@ import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.api.parallel.Isolated;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** Folders of jobs beside what others keep: nothing of theirs is lost, and they see nothing. */
+@Isolated("JVM-wide settings")
 @Timeout(value = 3, unit = TimeUnit.MINUTES)
 class SharedFolderTest {
     private static final Duration PATIENCE = Duration.ofSeconds(60);

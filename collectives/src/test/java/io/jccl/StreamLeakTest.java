@@ -21,8 +21,10 @@ import java.util.stream.Collectors;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.parallel.Isolated;
 
 /** Streams that nobody closes: their threads end all the same. */
+@Isolated("looks at all threads")
 @Timeout(value = 3, unit = TimeUnit.MINUTES)
 class StreamLeakTest {
     private static final Duration PATIENCE = Duration.ofSeconds(60);

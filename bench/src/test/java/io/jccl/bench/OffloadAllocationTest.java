@@ -17,8 +17,10 @@ import java.lang.management.ManagementFactory;
 import java.time.Duration;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.parallel.Isolated;
 
 /** Memory and transfers create no garbage once they have run for a while. */
+@Isolated("looks at all threads")
 class OffloadAllocationTest {
     private static final int WARM_UP = 5_000;
     private static final int MEASURED = 5_000;

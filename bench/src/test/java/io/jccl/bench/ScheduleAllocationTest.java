@@ -20,8 +20,10 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.parallel.Isolated;
 
 /** A schedule creates next to no garbage once each layer has been in each slot. */
+@Isolated("looks at all threads")
 class ScheduleAllocationTest {
     private static final int LAYERS = 5;
     private static final int WARM_UP = 4_000;

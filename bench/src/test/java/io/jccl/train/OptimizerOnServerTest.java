@@ -15,11 +15,13 @@ import io.jccl.parallel.ParameterServer;
 import io.jccl.parallel.ServerOptions;
 import io.jccl.parallel.Update;
 import io.jccl.testfake.TestFake;
+import io.jccl.testfake.UsesFakes;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
 /** A parameter server whose update is a step of an optimizer with its state on a (fake) GPU. */
+@UsesFakes
 @Timeout(120)
 class OptimizerOnServerTest {
     private static final int COUNT = 700;

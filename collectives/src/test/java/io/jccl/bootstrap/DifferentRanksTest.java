@@ -19,14 +19,10 @@ import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
-import org.junit.jupiter.api.parallel.Execution;
-import org.junit.jupiter.api.parallel.ExecutionMode;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
 
 /** Processes that do not fit each other: all get one story, which names the ranks. */
-@Tag("waiting")
-@Execution(ExecutionMode.SAME_THREAD)
 @Timeout(value = 3, unit = TimeUnit.MINUTES)
 class DifferentRanksTest {
     private static final Duration PATIENCE = Duration.ofMinutes(1);

@@ -25,12 +25,14 @@ import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.parallel.Execution;
+import org.junit.jupiter.api.parallel.ExecutionMode;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** All ranks tell one story, whatever one of them has done. */
-@Tag("waiting")
+@Execution(ExecutionMode.CONCURRENT)
 @Timeout(value = 2, unit = TimeUnit.MINUTES)
 class StoreHandshakeTest {
     /** Never waited for: a bad rank ends all at once. */

@@ -7,6 +7,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.testfake.TestFake;
+import io.jccl.testfake.UsesFakes;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
@@ -17,6 +18,7 @@ import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Timeout;
 
 /** Where computes run in tests, and buffers whose surroundings are looked after. */
+@UsesFakes
 @Timeout(value = 3, unit = TimeUnit.MINUTES)
 abstract class ComputeTests {
     static final DataType[] FLOATS = {

@@ -48,15 +48,11 @@ import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
-import org.junit.jupiter.api.parallel.Execution;
-import org.junit.jupiter.api.parallel.ExecutionMode;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** A store over TCP among strangers, bad connections and many clients. */
-@Tag("waiting")
-@Execution(ExecutionMode.SAME_THREAD)
 @Timeout(value = 2, unit = TimeUnit.MINUTES)
 class StoreServerTest {
     private static final StoreSecret SECRET = StoreSecret.of("of this test");
@@ -496,12 +492,16 @@ class StoreServerTest {
         for (int i = 0; i < 3; i++) {
             cycle();
         }
-        long before = openDescriptors();
-        for (int i = 0; i < 40; i++) {
-            cycle();
+        // Other tests of this JVM open and close files too.
+        long more = 20;
+        for (int round = 0; round < 5 && more >= 20; round++) {
+            long before = openDescriptors();
+            for (int i = 0; i < 40; i++) {
+                cycle();
+            }
+            more = openDescriptors() - before;
         }
-        long after = openDescriptors();
-        assertTrue(after < before + 20, () -> before + " descriptors, then " + after);
+        assertTrue(more < 20, more + " more descriptors each time");
     }
 
     private static void cycle() throws IOException {

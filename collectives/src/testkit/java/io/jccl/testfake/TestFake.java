@@ -8,6 +8,7 @@ import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
@@ -69,6 +70,10 @@ public final class TestFake {
         if (GPU) {
             return;
         }
+        if (!StackWalker.getInstance(StackWalker.Option.RETAIN_CLASS_REFERENCE)
+                .walk(frames -> frames.anyMatch(TestFake::isExclusive))) {
+            throw new AssertionError("the test lacks @UsesFakes: others may run beside it");
+        }
         Path built = FakeBuild.folder();
         System.setProperty("jccl.nccl", built.resolve("libnccl.so.2").toString());
         System.setProperty("jccl.cudart", built.resolve("libcudart.so.13").toString());
@@ -78,6 +83,15 @@ public final class TestFake {
             throw new AssertionError(nccl + " is not the fake: this JVM used NCCL before");
         }
         reset();
+    }
+
+    private static boolean isExclusive(StackWalker.StackFrame frame) {
+        Class<?> type = frame.getDeclaringClass();
+        return type.isAnnotationPresent(UsesFakes.class)
+                || Arrays.stream(type.getDeclaredMethods())
+                        .anyMatch(m ->
+                                m.getName().equals(frame.getMethodName())
+                                        && m.isAnnotationPresent(UsesFakes.class));
     }
 
     /** JVM flags by which a child process finds the fakes. */

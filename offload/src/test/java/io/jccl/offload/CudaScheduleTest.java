@@ -10,6 +10,7 @@ import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.testfake.TestFake;
+import io.jccl.testfake.UsesFakes;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -21,6 +22,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
 /** The schedule on the fake of libcudart. Work is a copy on the device, which reads all of it. */
+@UsesFakes
 @Timeout(value = 120, unit = TimeUnit.SECONDS)
 class CudaScheduleTest {
     private static final int LAYERS = 7;

@@ -13,6 +13,7 @@ import io.jccl.device.Event;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.testfake.TestFake;
+import io.jccl.testfake.UsesFakes;
 import java.lang.foreign.MemorySegment;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -30,6 +31,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** Pools and the engine on a GPU, played by the fake of libcudart. */
+@UsesFakes
 @Timeout(value = 120, unit = TimeUnit.SECONDS)
 class CudaTransferTest {
     private static final Duration WAIT = Duration.ofSeconds(30);

@@ -36,8 +36,10 @@ import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.api.parallel.Isolated;
 
 /** The schedule on the host device, against a model that has all layers in plain memory. */
+@Isolated("records all events of the JVM")
 @Timeout(value = 120, unit = TimeUnit.SECONDS)
 class LayerScheduleTest {
     private static final Duration WAIT = Duration.ofSeconds(30);

@@ -19,8 +19,10 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.api.parallel.Isolated;
 
 /** A command's folder for tier NVME takes nothing of the user's with it. */
+@Isolated("JVM-wide settings")
 class ScratchTest {
     private @TempDir Path temporary = Path.of("");
 

@@ -131,23 +131,24 @@ class TrainCudaTest {
 
     @ParameterizedTest
     @ValueSource(
-            strings = {
-                "--model gpt2 --tp 2 --sequence-parallel",
-                "--model gpt2 --dp 2 --zero 3 --recompute",
-                "--model llama --key-heads 1",
-                "--model llama --dp 2 --zero 1"
-            })
+            strings = {"--model gpt2 --dp 2 --zero 3 --recompute", "--model llama --key-heads 1"})
     void otherModelsLoseAsOnTheCpu(String options) throws Exception {
         String model = options.replaceAll(" --(tp|dp|zero|seq|recompute).*", "");
         double difference = difference(losses(model), losses("--device cuda " + options));
         assertTrue(difference <= TOLERANCE, options + ": off by " + difference);
     }
 
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @ValueSource(
+            strings = {"--model gpt2 --tp 2 --sequence-parallel", "--model llama --dp 2 --zero 1"})
+    void moreOfOtherModelsLosesAsOnTheCpu(String options) throws Exception {
+        otherModelsLoseAsOnTheCpu(options);
+    }
+
     @ParameterizedTest
     @ValueSource(
             strings = {
-                "--optimizer adamw",
-                "--dp 2 --zero 2 --accumulate 2",
                 "--dp 2 --zero 3 --offload host",
                 "--tp 2 --pp 2 --accumulate 2 --bf16",
                 "--dp 2 --zero 1 --fp16 --loss-scale 1024"
@@ -177,7 +178,9 @@ class TrainCudaTest {
                 "--dp 2 --accumulate 2 --compress bf16",
                 "--bf16 --recompute",
                 "--tp 2 --sequence-parallel",
-                "--pp 2 --accumulate 2"
+                "--pp 2 --accumulate 2",
+                "--optimizer adamw",
+                "--dp 2 --zero 2 --accumulate 2"
             })
     void lossesAreThoseOfTheCpuInMoreCases(String techniques) throws Exception {
         lossesAreThoseOfTheCpu(techniques);
@@ -208,8 +211,7 @@ class TrainCudaTest {
     @ParameterizedTest
     @ValueSource(
             strings = {
-                "--experts 4 --dp 2 --ep 2 --router top2 --zero 1 --router-sample --min-capacity 4",
-                "--experts 2 --tp 2 --router no-drop --shared-expert"
+                "--experts 4 --dp 2 --ep 2 --router top2 --zero 1 --router-sample --min-capacity 4"
             })
     void expertsLoseAsOnTheCpu(String techniques) throws Exception {
         List<Double> expected = losses(techniques);
@@ -230,11 +232,7 @@ class TrainCudaTest {
 
     /** Noise is drawn by places on both, and evaluation has none. */
     @ParameterizedTest
-    @ValueSource(
-            strings = {
-                "--experts 4 --dp 2 --ep 2 --router gshard",
-                "--experts 2 --tp 2 --sequence-parallel --router no-drop --recompute"
-            })
+    @ValueSource(strings = "--experts 4 --dp 2 --ep 2 --router gshard")
     void noiseAndResidualExpertsLoseAsOnTheCpu(String techniques) throws Exception {
         String more = " --eval-every 2 --eval-batches 2";
         List<Double> expected = losses(techniques + NOISE + more);
@@ -266,7 +264,8 @@ class TrainCudaTest {
             strings = {
                 "--experts 4 --dp 2 --router expert-choice --zero 2",
                 "--experts 4 --pp 2 --accumulate 2 --router vmoe",
-                "--experts 4 --dp 2 --ep 2 --router switch --capacity-factor 0"
+                "--experts 4 --dp 2 --ep 2 --router switch --capacity-factor 0",
+                "--experts 2 --tp 2 --sequence-parallel --router no-drop --recompute"
             })
     void noiseOfOtherSetsLosesAsOnTheCpu(String techniques) throws Exception {
         noiseAndResidualExpertsLoseAsOnTheCpu(techniques);
@@ -282,7 +281,8 @@ class TrainCudaTest {
                 "--experts 4 --pp 2 --accumulate 2 --router vmoe",
                 "--experts 4 --dp 2 --router next-best --recompute",
                 "--experts 4 --dp 2 --ep 2 --router no-drop --pp 2 --accumulate 2",
-                "--experts 4 --tp 2 --sequence-parallel --dp 2 --ep 2 --shared-expert"
+                "--experts 4 --tp 2 --sequence-parallel --dp 2 --ep 2 --shared-expert",
+                "--experts 2 --tp 2 --router no-drop --shared-expert"
             })
     void everyRouterLosesAsOnTheCpu(String techniques) throws Exception {
         expertsLoseAsOnTheCpu(techniques);
@@ -301,7 +301,7 @@ class TrainCudaTest {
 
     /** By events around them, on whichever stream they run. */
     @ParameterizedTest
-    @CsvSource({"--dp 2, data", "--tp 2, tensor", "--pp 2 --accumulate 2, pipeline"})
+    @CsvSource("--pp 2 --accumulate 2, pipeline")
     void communicationIsMeasuredOnTheGpu(String techniques, String kind) throws Exception {
         Path json = output.resolve("shares.json");
         String line = MODEL + "8 --device cuda " + techniques + " -J " + json;
@@ -321,6 +321,13 @@ class TrainCudaTest {
         assertEquals(0, again.status(), again::toString);
     }
 
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @CsvSource({"--dp 2, data", "--tp 2, tensor"})
+    void moreOfCommunicationIsMeasured(String techniques, String kind) throws Exception {
+        communicationIsMeasuredOnTheGpu(techniques, kind);
+    }
+
     /** A checkpoint of a GPU is one of the CPU, and the other way round. */
     @ParameterizedTest
     @CsvSource({"--device cuda, --device host", "--device host, --device cuda"})
@@ -334,7 +341,7 @@ class TrainCudaTest {
 
     /** What compression has not sent yet goes on in a checkpoint, on either device. */
     @ParameterizedTest
-    @CsvSource({"topk:0.1", "powersgd:2"})
+    @CsvSource("topk:0.1")
     void compressedLossesAreThoseOfTheCpuAndResume(String form) throws Exception {
         String techniques = "--dp 2 --compress " + form;
         List<Double> expected = losses(techniques);
@@ -352,6 +359,13 @@ class TrainCudaTest {
         rest = losses(techniques + " --resume --checkpoint " + copy);
         off = difference(expected.subList(2, STEPS), rest);
         assertTrue(off <= TOLERANCE, form + " on the CPU: off by " + off);
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @CsvSource("powersgd:2")
+    void factorsLoseAsOnTheCpuAndResume(String form) throws Exception {
+        compressedLossesAreThoseOfTheCpuAndResume(form);
     }
 
     private static void copy(Path from, Path to) throws Exception {

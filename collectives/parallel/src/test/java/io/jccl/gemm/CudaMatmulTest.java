@@ -18,6 +18,7 @@ import io.jccl.device.Graph;
 import io.jccl.device.Stream;
 import io.jccl.testfake.FakeBuild;
 import io.jccl.testfake.TestFake;
+import io.jccl.testfake.UsesFakes;
 import io.jccl.testkit.Workers;
 import java.lang.management.ManagementFactory;
 import java.time.Duration;
@@ -37,6 +38,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** Products on CUDA memory, by the fake of cuBLAS, against the host's. */
+@UsesFakes
 @Timeout(120)
 class CudaMatmulTest {
     private static final Duration LIMIT = Duration.ofSeconds(60);

@@ -5,13 +5,11 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import com.sun.management.ThreadMXBean;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import java.lang.foreign.MemorySegment;
-import java.lang.management.ManagementFactory;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -27,7 +25,6 @@ import org.junit.jupiter.params.provider.ValueSource;
 @Timeout(120)
 class MatmulTest {
     private static final Duration LIMIT = Duration.ofSeconds(60);
-    private static final ThreadMXBean THREADS = (ThreadMXBean) ManagementFactory.getThreadMXBean();
 
     private final Device host = Device.host();
 
@@ -298,45 +295,6 @@ class MatmulTest {
                 }
             }
         }
-    }
-
-    @Test
-    void allocatesNothingPerProduct() {
-        try (Matmul matmul = Matmul.of(host, 2);
-                Stream stream = host.newStream();
-                Buffer a = host.allocate(DataType.BFLOAT16, 130 * 140);
-                Buffer b = host.allocate(DataType.FLOAT32, 140 * 150);
-                Buffer c = host.allocate(DataType.FLOAT32, 130 * 150)) {
-            Matrix x = Matrix.of(a, 130, 140);
-            Matrix y = Matrix.of(b, 140, 150);
-            Matrix z = Matrix.of(c, 130, 150);
-            List<Thread> threads =
-                    Thread.getAllStackTraces().keySet().stream()
-                            .filter(t -> t.getName().startsWith("jccl-"))
-                            .toList();
-            for (Stream on : List.of(stream, host.defaultStream())) {
-                // Until the compiler is done: vectors are objects in code that it has not seen yet.
-                long bytes = 1;
-                for (int round = 0; round < 200 && bytes > 0; round++) {
-                    long before = allocated(threads);
-                    for (int i = 0; i < 50; i++) {
-                        matmul.multiply(x, y, z, 1, on);
-                    }
-                    on.synchronize(LIMIT);
-                    bytes = (allocated(threads) - before) / 50;
-                }
-                assertEquals(0, bytes, "bytes per product on " + on);
-            }
-        }
-    }
-
-    /** By the calling thread, the stream's and the workers. */
-    private static long allocated(List<Thread> threads) {
-        long sum = THREADS.getCurrentThreadAllocatedBytes();
-        for (int i = 0; i < threads.size(); i++) {
-            sum += THREADS.getThreadAllocatedBytes(threads.get(i).threadId());
-        }
-        return sum;
     }
 
     @Test

@@ -14,6 +14,7 @@ import io.jccl.error.JcclException;
 import io.jccl.gemm.Matmul;
 import io.jccl.gemm.Matrix;
 import io.jccl.testfake.TestFake;
+import io.jccl.testfake.UsesFakes;
 import java.time.Duration;
 import java.util.List;
 import java.util.Objects;
@@ -27,6 +28,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** Split layers and pipelines on the fakes of CUDA, NCCL and cuBLAS. */
+@UsesFakes
 @Timeout(120)
 class DeviceLinearTest {
     private static final CommunicatorOptions OPTIONS =

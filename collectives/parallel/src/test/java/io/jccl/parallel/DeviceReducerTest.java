@@ -18,6 +18,7 @@ import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.parallel.GradientReducer.Parameter;
 import io.jccl.testfake.TestFake;
+import io.jccl.testfake.UsesFakes;
 import java.lang.management.ManagementFactory;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -38,6 +39,7 @@ import org.junit.jupiter.params.provider.CsvSource;
  * passes, a loss scale, compression, and a step that the device decides about. On (fake) GPUs and
  * on the host.
  */
+@UsesFakes
 @Timeout(120)
 class DeviceReducerTest {
     private static final int STEPS = 4;

@@ -13,6 +13,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.parallel.ServerOptions.Consistency;
 import io.jccl.testfake.TestFake;
+import io.jccl.testfake.UsesFakes;
 import java.lang.management.ManagementFactory;
 import java.util.Arrays;
 import org.junit.jupiter.api.BeforeAll;
@@ -22,6 +23,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
 /** The parameter server with buffers of workers, of servers, or of both on (fake) GPUs. */
+@UsesFakes
 @Timeout(120)
 class DeviceServerTest {
     private static final int COUNT = 1234;

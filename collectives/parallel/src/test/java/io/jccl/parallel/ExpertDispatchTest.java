@@ -15,6 +15,7 @@ import io.jccl.device.Device;
 import io.jccl.parallel.RouterOptions.Overflow;
 import io.jccl.parallel.RouterOptions.TokenChoice;
 import io.jccl.testfake.TestFake;
+import io.jccl.testfake.UsesFakes;
 import io.jccl.testkit.AllocationRounds;
 import io.jccl.testkit.Messages;
 import io.jccl.testkit.MpiLauncher;
@@ -43,6 +44,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
+@UsesFakes
 @Timeout(value = 5, unit = TimeUnit.MINUTES)
 class ExpertDispatchTest {
     private static final Duration PATIENCE = Duration.ofSeconds(150);

@@ -23,7 +23,6 @@ import org.junit.jupiter.params.provider.ValueSource;
  * Split layers and pipelines with ranks that are processes, on the host engine, on MPI and on the
  * fakes of CUDA, NCCL and cuBLAS.
  */
-@Tag("waiting")
 @Timeout(value = 5, unit = TimeUnit.MINUTES)
 class ModelProcessTest {
     private static final Duration PATIENCE = Duration.ofMinutes(2);

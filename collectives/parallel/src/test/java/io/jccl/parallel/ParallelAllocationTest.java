@@ -15,10 +15,12 @@ import java.util.List;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.parallel.Isolated;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
 
 /** No step allocates on the Java heap, on any thread, once it has run for a while. */
+@Isolated("looks at all threads")
 @Timeout(value = 3, unit = TimeUnit.MINUTES)
 class ParallelAllocationTest {
     private static final int STEPS = 100;

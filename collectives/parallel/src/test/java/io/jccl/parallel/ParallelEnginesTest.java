@@ -7,6 +7,7 @@ import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.device.Device;
 import io.jccl.testfake.TestFake;
+import io.jccl.testfake.UsesFakes;
 import io.jccl.testkit.Messages;
 import io.jccl.testkit.MpiLauncher;
 import io.jccl.testkit.Workers;
@@ -23,14 +24,12 @@ import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
-import org.junit.jupiter.api.parallel.ResourceLock;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** Everything that is done on ranks that are threads, also on the other engines; and faults. */
-@Tag("waiting")
 @Timeout(value = 5, unit = TimeUnit.MINUTES)
 class ParallelEnginesTest {
     /** For starting JVMs on a busy machine, and what they then do. */
@@ -38,9 +37,6 @@ class ParallelEnginesTest {
 
     /** Far above what it takes to notice, far below the timeout of the communicator. */
     private static final long SOON_MILLIS = 50_000;
-
-    /** Those of this JVM: {@link TestFake#use} resets them. */
-    private static final String FAKES = "fakes";
 
     private final String seed = Long.toString(Long.getLong("jccl.seed", System.nanoTime()));
 
@@ -169,7 +165,7 @@ class ParallelEnginesTest {
         mpiUnused(launcher);
     }
 
-    @ResourceLock(FAKES)
+    @UsesFakes
     @ParameterizedTest
     @ValueSource(ints = 2)
     void ncclDouble(int ranks) {
@@ -190,14 +186,14 @@ class ParallelEnginesTest {
     }
 
     @Tag("exhaustive")
-    @ResourceLock(FAKES)
+    @UsesFakes
     @ParameterizedTest
     @ValueSource(ints = {1, 4})
     void moreNcclDouble(int ranks) {
         ncclDouble(ranks);
     }
 
-    @ResourceLock(FAKES)
+    @UsesFakes
     @Test
     void unusedIsNamedOnAllGpus() {
         TestFake.use();
@@ -205,7 +201,7 @@ class ParallelEnginesTest {
         Communicator.runLocal(devices, CommunicatorOptions.DEFAULT, ParallelBodies::unused);
     }
 
-    @ResourceLock(FAKES)
+    @UsesFakes
     @Test
     void parameterServersOverNcclAreRefused() {
         TestFake.use();

@@ -11,6 +11,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.testfake.TestFake;
+import io.jccl.testfake.UsesFakes;
 import io.jccl.testkit.Messages;
 import java.util.Arrays;
 import java.util.List;
@@ -19,6 +20,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.function.Executable;
 
 /** Distributions of the noise, and that it depends on places alone. */
+@UsesFakes
 class RouterNoiseTest {
     private static final int TOKENS = 2000;
     private static final int WIDTH = 20;

@@ -14,6 +14,7 @@ import io.jccl.internal.SplitMix;
 import io.jccl.parallel.RouterOptions.Overflow;
 import io.jccl.parallel.RouterOptions.TokenChoice;
 import io.jccl.testfake.TestFake;
+import io.jccl.testfake.UsesFakes;
 import io.jccl.testkit.AllocationRounds;
 import io.jccl.testkit.Messages;
 import java.util.Arrays;
@@ -29,6 +30,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** Experts that are sampled, the least capacity of an expert, and noise without garbage. */
+@UsesFakes
 @Timeout(value = 5, unit = TimeUnit.MINUTES)
 class RouterSamplingTest {
     private static final int EXPERTS = 6;

@@ -19,6 +19,7 @@ import io.jccl.device.Event;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.testfake.TestFake;
+import io.jccl.testfake.UsesFakes;
 import io.jccl.testkit.Messages;
 import io.jccl.testkit.Workers;
 import java.time.Duration;
@@ -36,6 +37,7 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
+@UsesFakes
 @Timeout(value = 2, unit = TimeUnit.MINUTES)
 class CudaDeviceTest {
     private static final Duration PATIENCE = Duration.ofSeconds(60);

@@ -21,6 +21,7 @@ import io.jccl.device.Graph;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.testfake.TestFake;
+import io.jccl.testfake.UsesFakes;
 import io.jccl.testkit.Messages;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -40,6 +41,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
+@UsesFakes
 @Timeout(value = 1, unit = TimeUnit.MINUTES)
 class CudaGraphTest {
     private static final Duration PATIENCE = Duration.ofSeconds(30);

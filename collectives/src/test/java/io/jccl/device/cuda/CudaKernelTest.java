@@ -18,6 +18,7 @@ import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.testfake.FakeBuild;
 import io.jccl.testfake.TestFake;
+import io.jccl.testfake.UsesFakes;
 import io.jccl.testkit.Workers;
 import java.io.IOException;
 import java.lang.management.ManagementFactory;
@@ -44,6 +45,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.EnumSource;
 
 /** Loading and launching: where, how often, in graphs, and what goes wrong. */
+@UsesFakes
 @Timeout(value = 2, unit = TimeUnit.MINUTES)
 class CudaKernelTest {
     private static final int N = 1000;

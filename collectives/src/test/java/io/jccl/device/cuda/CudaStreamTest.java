@@ -22,6 +22,7 @@ import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.error.JcclTimeoutException;
 import io.jccl.testfake.TestFake;
+import io.jccl.testfake.UsesFakes;
 import io.jccl.testkit.Messages;
 import java.lang.foreign.MemorySegment;
 import java.time.Duration;
@@ -35,16 +36,10 @@ import java.util.stream.IntStream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.BeforeEach;
-import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
-import org.junit.jupiter.api.parallel.Execution;
-import org.junit.jupiter.api.parallel.ExecutionMode;
-import org.junit.jupiter.api.parallel.ResourceLock;
 
-@Tag("waiting")
-@ResourceLock("the fakes in this JVM")
-@Execution(ExecutionMode.SAME_THREAD)
+@UsesFakes
 @Timeout(value = 1, unit = TimeUnit.MINUTES)
 class CudaStreamTest {
     private static final Duration PATIENCE = Duration.ofSeconds(30);

@@ -18,6 +18,7 @@ import io.jccl.device.Stream;
 import io.jccl.device.cuda.Gpus;
 import io.jccl.error.JcclTimeoutException;
 import io.jccl.testfake.TestFake;
+import io.jccl.testfake.UsesFakes;
 import io.jccl.testkit.Messages;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.Operation;
@@ -50,6 +51,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
+@UsesFakes
 @Timeout(value = 2, unit = TimeUnit.MINUTES)
 class CopyCollectivesTest {
     private static final Duration PATIENCE = Duration.ofSeconds(30);

@@ -22,15 +22,10 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 import org.jspecify.annotations.Nullable;
-import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
-import org.junit.jupiter.api.parallel.Execution;
-import org.junit.jupiter.api.parallel.ExecutionMode;
 
 /** The other ranks are asked how far they are before the timeout has passed, not after it. */
-@Tag("waiting")
-@Execution(ExecutionMode.SAME_THREAD)
 @Timeout(value = 1, unit = TimeUnit.MINUTES)
 class TimeoutTest {
     private static final Duration TIMEOUT = Duration.ofSeconds(3);

@@ -12,6 +12,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.testfake.TestFake;
+import io.jccl.testfake.UsesFakes;
 import java.util.List;
 import java.util.Random;
 import java.util.concurrent.TimeUnit;
@@ -22,6 +23,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
 
 /** State on a GPU (a fake one) takes the values that it takes on the CPU. */
+@UsesFakes
 @Timeout(value = 2, unit = TimeUnit.MINUTES)
 class DeviceOptimizerTest {
     private static final int N = 3001;

@@ -19,6 +19,7 @@ import io.jccl.offload.optim.Lamb;
 import io.jccl.offload.optim.LossScale;
 import io.jccl.offload.optim.Optimizer;
 import io.jccl.testfake.TestFake;
+import io.jccl.testfake.UsesFakes;
 import java.lang.management.ManagementFactory;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -30,6 +31,7 @@ import java.util.stream.IntStream;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.api.parallel.Isolated;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.MethodSource;
@@ -38,6 +40,8 @@ import org.junit.jupiter.params.provider.MethodSource;
  * No step allocates on the Java heap, on a rank's thread or one that works for it, once it has run
  * for a while.
  */
+@Isolated("looks at all threads")
+@UsesFakes
 @Timeout(value = 3, unit = TimeUnit.MINUTES)
 class ZeroAllocationTest {
     private static final int STEPS = 40;

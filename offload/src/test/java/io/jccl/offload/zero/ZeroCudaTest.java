@@ -19,6 +19,7 @@ import io.jccl.offload.nvme.NvmeOptions;
 import io.jccl.offload.nvme.NvmeStore;
 import io.jccl.offload.optim.Adam;
 import io.jccl.testfake.TestFake;
+import io.jccl.testfake.UsesFakes;
 import io.jccl.testkit.Pairs;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -50,6 +51,7 @@ import org.junit.jupiter.params.provider.MethodSource;
  * io.jccl.Algorithm#DIRECT} does, so that parameters of two ranks are those of the host device bit
  * for bit.
  */
+@UsesFakes
 @Timeout(value = 300, unit = TimeUnit.SECONDS)
 class ZeroCudaTest {
     private static final int STEPS = 3;

@@ -15,6 +15,7 @@ import io.jccl.offload.Tier;
 import io.jccl.offload.optim.Adam;
 import io.jccl.offload.optim.LossScale;
 import io.jccl.testfake.TestFake;
+import io.jccl.testfake.UsesFakes;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.concurrent.CountDownLatch;
@@ -31,6 +32,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
 /** State that GPUs (fake ones) update: decisions, skipped steps, faults and files. */
+@UsesFakes
 @Timeout(value = 120, unit = TimeUnit.SECONDS)
 class ZeroDeviceTest {
     private static final double RATE = 0.01;

@@ -1,0 +1,62 @@
+package io.jccl.gemm;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+
+import com.sun.management.ThreadMXBean;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.device.Stream;
+import java.lang.management.ManagementFactory;
+import java.time.Duration;
+import java.util.List;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.parallel.Isolated;
+
+/** No product on the host allocates on the Java heap, on any thread. */
+@Isolated("looks at all threads")
+class MatmulAllocationTest {
+    private static final Duration LIMIT = Duration.ofSeconds(60);
+    private static final ThreadMXBean THREADS = (ThreadMXBean) ManagementFactory.getThreadMXBean();
+
+    private final Device host = Device.host();
+
+    @Test
+    void allocatesNothingPerProduct() {
+        try (Matmul matmul = Matmul.of(host, 2);
+                Stream stream = host.newStream();
+                Buffer a = host.allocate(DataType.BFLOAT16, 130 * 140);
+                Buffer b = host.allocate(DataType.FLOAT32, 140 * 150);
+                Buffer c = host.allocate(DataType.FLOAT32, 130 * 150)) {
+            Matrix x = Matrix.of(a, 130, 140);
+            Matrix y = Matrix.of(b, 140, 150);
+            Matrix z = Matrix.of(c, 130, 150);
+            List<Thread> threads =
+                    Thread.getAllStackTraces().keySet().stream()
+                            .filter(t -> t.getName().startsWith("jccl-"))
+                            .toList();
+            for (Stream on : List.of(stream, host.defaultStream())) {
+                // Until the compiler is done: vectors are objects in code that it has not seen yet.
+                long bytes = 1;
+                for (int round = 0; round < 200 && bytes > 0; round++) {
+                    long before = allocated(threads);
+                    for (int i = 0; i < 50; i++) {
+                        matmul.multiply(x, y, z, 1, on);
+                    }
+                    on.synchronize(LIMIT);
+                    bytes = (allocated(threads) - before) / 50;
+                }
+                assertEquals(0, bytes, "bytes per product on " + on);
+            }
+        }
+    }
+
+    /** By the calling thread, the stream's and the workers. */
+    private static long allocated(List<Thread> threads) {
+        long sum = THREADS.getCurrentThreadAllocatedBytes();
+        for (int i = 0; i < threads.size(); i++) {
+            sum += THREADS.getThreadAllocatedBytes(threads.get(i).threadId());
+        }
+        return sum;
+    }
+}
