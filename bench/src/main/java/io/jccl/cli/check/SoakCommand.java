@@ -56,8 +56,9 @@ public final class SoakCommand implements Callable<Integer> {
     private static final int WARM = 4;
 
     /**
-     * Memory may grow by this much from there to the end at the rate of its median step between two
-     * readings. A leak is in each step; the JVM, which compiles a hot method late, is in a few.
+     * Memory may grow by this much after the middle of the run, and more if most steps between two
+     * readings add little: a leak is in each step, the JVM, which compiles a hot method late, in a
+     * few.
      */
     private static final long SLACK = 16L << 20;
 
@@ -164,9 +165,11 @@ public final class SoakCommand implements Callable<Integer> {
     static List<String> grown(List<Soak.Reading> readings) {
         Soak.Reading end = readings.getLast();
         List<Soak.Reading> warm = readings.subList(WARM - 1, READINGS);
+        long resident = 0;
         int threads = 0;
         int files = 0;
         for (Soak.Reading r : warm.subList(0, READINGS / 2 - WARM + 2)) {
+            resident = Math.max(resident, r.resident());
             threads = Math.max(threads, r.threads());
             files = Math.max(files, r.files());
         }
@@ -175,10 +178,8 @@ public final class SoakCommand implements Callable<Integer> {
             steps[i] = warm.get(i + 1).resident() - warm.get(i).resident();
         }
         List<String> grown = new ArrayList<>();
-        if (Statistics.median(steps) * steps.length > SLACK) {
-            grown.add(
-                    "memory from %d to %d bytes"
-                            .formatted(warm.getFirst().resident(), end.resident()));
+        if (end.resident() > resident + SLACK && Statistics.median(steps) * steps.length > SLACK) {
+            grown.add("memory from " + resident + " to " + end.resident() + " bytes");
         }
         if (end.threads() > threads) {
             grown.add("threads from " + threads + " to " + end.threads());
