@@ -281,7 +281,7 @@ class CudaMatmulTest {
     void allocatesNothingPerProduct() {
         onSquares((matmul, x, z, stream) -> {
             long bytes = 1;
-            for (int round = 0; round < 200 && bytes > 0; round++) {
+            for (int round = 0; round < 800 && bytes > 0; round++) {
                 long before = THREADS.getCurrentThreadAllocatedBytes();
                 for (int i = 0; i < 100; i++) {
                     matmul.multiply(x, x, z, 1, stream);

@@ -193,7 +193,7 @@ class DeviceServerTest {
                             }
                             long base = 0;
                             long bytes = Long.MAX_VALUE;
-                            for (int round = 0; round < 100 && bytes > base; round++) {
+                            for (int round = 0; round < 400 && bytes > base; round++) {
                                 long start = threads.getCurrentThreadAllocatedBytes();
                                 own.defaultStream().synchronize();
                                 own.defaultStream().synchronize();

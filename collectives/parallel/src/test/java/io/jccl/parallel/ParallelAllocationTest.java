@@ -24,7 +24,7 @@ import org.junit.jupiter.params.provider.MethodSource;
 @Timeout(value = 3, unit = TimeUnit.MINUTES)
 class ParallelAllocationTest {
     private static final int STEPS = 100;
-    private static final int ROUNDS = 200;
+    private static final int ROUNDS = 800;
     private static final ThreadMXBean THREADS = (ThreadMXBean) ManagementFactory.getThreadMXBean();
 
     /** One object of 16 bytes in a step, on one of the threads, would fail. */

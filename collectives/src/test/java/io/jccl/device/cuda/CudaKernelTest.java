@@ -129,7 +129,7 @@ class CudaKernelTest {
                 Buffer x = device.allocate(DataType.FLOAT32, 1);
                 Buffer y = device.allocate(DataType.FLOAT32, 1)) {
             long least = Long.MAX_VALUE;
-            for (int round = 0; round < 50; round++) {
+            for (int round = 0; round < 500 && least > 0; round++) {
                 long before = threads.getCurrentThreadAllocatedBytes();
                 for (int i = 0; i < 200; i++) {
                     c.axpy(1, x, y, stream);

@@ -688,7 +688,7 @@ class CopyCollectivesTest {
                     long streams = 0;
                     long least = Long.MAX_VALUE;
                     // Once compiled, calls allocate nothing; before, the interpreter's lambdas.
-                    for (int round = 0; round < 60 && least > 0; round++) {
+                    for (int round = 0; round < 240 && least > 0; round++) {
                         long before = threads.getCurrentThreadAllocatedBytes();
                         for (int i = 0; i < 100; i++) {
                             run.call(copies);

@@ -336,7 +336,7 @@ class OpenRulesTest {
             int steps = 500;
             long bytes = Long.MAX_VALUE;
             // Until it is compiled, which takes its time on a busy machine.
-            for (int round = 0; round < 100 && bytes >= 16L * steps; round++) {
+            for (int round = 0; round < 400 && bytes >= 16L * steps; round++) {
                 long before = threads.getCurrentThreadAllocatedBytes();
                 for (int t = 1; t <= steps; t++) {
                     o.step(s, 0, g, null, round * steps + t, 1e-3, 1);
