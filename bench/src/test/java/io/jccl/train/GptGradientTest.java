@@ -76,19 +76,9 @@ class GptGradientTest {
     }
 
     @Tag("exhaustive")
-    @ParameterizedTest
-    @CsvSource("3, false, TOP2, 0, 0, 0, 0, true")
-    void gradientsWithLessNoise(
-            long seed,
-            boolean recompute,
-            Routing routing,
-            double jitter,
-            double dropout,
-            double noise,
-            double expertDropout,
-            boolean residual) {
-        gradientsWithNoiseAndResidualExperts(
-                seed, recompute, routing, jitter, dropout, noise, expertDropout, residual);
+    @Test
+    void gradientsWithResidualExpertsAlone() {
+        gradientsWithNoiseAndResidualExperts(3, false, Routing.TOP2, 0, 0, 0, 0, true);
     }
 
     /** What is drawn depends on the gates alone, and these hardly change. */

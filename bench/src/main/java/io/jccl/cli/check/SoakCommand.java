@@ -164,18 +164,17 @@ public final class SoakCommand implements Callable<Integer> {
     /** Resources whose usage grew after warm-up. */
     static List<String> grown(List<Soak.Reading> readings) {
         Soak.Reading end = readings.getLast();
-        List<Soak.Reading> warm = readings.subList(WARM - 1, READINGS);
         long resident = 0;
         int threads = 0;
         int files = 0;
-        for (Soak.Reading r : warm.subList(0, READINGS / 2 - WARM + 2)) {
+        for (Soak.Reading r : readings.subList(WARM - 1, READINGS / 2 + 1)) {
             resident = Math.max(resident, r.resident());
             threads = Math.max(threads, r.threads());
             files = Math.max(files, r.files());
         }
         double[] steps = new double[READINGS - WARM];
         for (int i = 0; i < steps.length; i++) {
-            steps[i] = warm.get(i + 1).resident() - warm.get(i).resident();
+            steps[i] = readings.get(WARM + i).resident() - readings.get(WARM + i - 1).resident();
         }
         List<String> grown = new ArrayList<>();
         if (end.resident() > resident + SLACK && Statistics.median(steps) * steps.length > SLACK) {
