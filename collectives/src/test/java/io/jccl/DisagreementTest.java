@@ -87,6 +87,7 @@ class DisagreementTest {
         }
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest(name = "{0} processes")
     @ValueSource(ints = 2)
     void processesGetToKnow(int ranks) {

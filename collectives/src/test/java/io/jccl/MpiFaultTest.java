@@ -106,6 +106,7 @@ class MpiFaultTest {
         }
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
     @MethodSource("launchers")
     void aRankThatDoesNotCallIsNamed(MpiLauncher launcher) {
@@ -184,6 +185,7 @@ class MpiFaultTest {
         assertEquals(0, o.exit, o::text);
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
     @MethodSource("launchers")
     void ranksThatDisagreeAreTold(MpiLauncher launcher) {

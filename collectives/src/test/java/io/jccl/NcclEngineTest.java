@@ -41,4 +41,9 @@ class NcclEngineTest extends ThreadedContractTest {
     protected int[] coveredSizes() {
         return new int[] {3};
     }
+
+    @Override
+    protected boolean fewTypes() {
+        return true;
+    }
 }

@@ -330,6 +330,7 @@ class NcclStoreFaultTest {
         triesAgain();
     }
 
+    @Tag("exhaustive")
     @Test
     void garbageOnThePortIsNobodysBusiness() throws IOException {
         long seed = Long.getLong("jccl.seed", System.nanoTime());

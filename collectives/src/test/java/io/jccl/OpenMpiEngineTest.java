@@ -13,4 +13,9 @@ class OpenMpiEngineTest extends MpiEngineTest {
     protected int[] coveredSizes() {
         return new int[] {2};
     }
+
+    @Override
+    protected boolean fewTypes() {
+        return true;
+    }
 }

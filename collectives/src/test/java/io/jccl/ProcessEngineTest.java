@@ -14,7 +14,7 @@ class ProcessEngineTest extends ProcessContractTest {
 
     @Override
     protected int[] coveredSizes() {
-        return new int[] {3};
+        return new int[] {2};
     }
 
     @Override

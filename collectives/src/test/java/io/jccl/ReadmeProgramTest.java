@@ -142,6 +142,7 @@ class ReadmeProgramTest {
     }
 
     /** A module has no classes outside packages, so that the program is put into one. */
+    @Tag("exhaustive")
     @Test
     void onTheModulePath() throws Exception {
         compile(

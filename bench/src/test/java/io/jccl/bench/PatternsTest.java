@@ -15,6 +15,8 @@ import java.nio.ByteOrder;
 import java.util.Arrays;
 import java.util.HashSet;
 import java.util.Set;
+import java.util.stream.IntStream;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
@@ -24,8 +26,19 @@ class PatternsTest {
     @ParameterizedTest
     @EnumSource
     void answersAreExact(DataType type) {
+        answersAreExact(type, new int[] {1, 2, 7});
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @EnumSource
+    void answersAreExactForAllNumbersOfRanks(DataType type) {
+        answersAreExact(type, IntStream.rangeClosed(1, 16).toArray());
+    }
+
+    private static void answersAreExact(DataType type, int[] ranks) {
         for (ReduceOp.Kind op : ReduceOp.Kind.values()) {
-            for (int n = 1; n <= 16; n++) {
+            for (int n : ranks) {
                 ByteBuffer[] inputs = new ByteBuffer[n];
                 for (int rank = 0; rank < n; rank++) {
                     inputs[rank] = table(type, op, rank, n);

@@ -56,13 +56,7 @@ class CorpusTest {
     /** A text of several pieces, with all that could join what is left and right of a cut. */
     @Tag("exhaustive")
     @ParameterizedTest
-    @EnumSource(mode = EnumSource.Mode.EXCLUDE, names = "GPT2")
-    void piecesHaveTheTokensOfTheWholeInLargerOnes(BytePairs vocabulary) throws IOException {
-        piecesHaveTheTokensOfTheWhole(vocabulary);
-    }
-
-    @ParameterizedTest
-    @EnumSource(names = "GPT2")
+    @EnumSource
     void piecesHaveTheTokensOfTheWhole(BytePairs vocabulary) throws IOException {
         String[] parts = {
             "word",

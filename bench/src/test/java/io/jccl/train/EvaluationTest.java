@@ -111,6 +111,7 @@ class EvaluationTest {
         assertEquals(one.sample(), many.sample());
     }
 
+    @Tag("exhaustive")
     @Test
     void trainingDoesNotDependOnIt() {
         Corpus corpus = Corpus.grammar(1);

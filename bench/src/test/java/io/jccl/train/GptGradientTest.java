@@ -82,6 +82,7 @@ class GptGradientTest {
     }
 
     /** What is drawn depends on the gates alone, and these hardly change. */
+    @Tag("exhaustive")
     @Test
     void gradientsWithSampledExperts() {
         Corpus corpus = Corpus.grammar(3);

@@ -155,10 +155,7 @@ class TechniquesTest {
     @ValueSource(
             strings = {
                 "dp=4 accumulate=2 compress=fp16",
-                "dp=2 compress=topk:1",
                 "dp=2 zero=3 offload=nvme bf16 recompute",
-                "dp=2 zero=2 offload=state",
-                "tp=2 zero=1 fp16",
                 "tp=2 pp=2 accumulate=4 sequence-parallel"
             })
     void losesAsASingleRankDoes(String techniques) {
@@ -176,6 +173,9 @@ class TechniquesTest {
     @ParameterizedTest
     @ValueSource(
             strings = {
+                "dp=2 compress=topk:1",
+                "dp=2 zero=2 offload=state",
+                "tp=2 zero=1 fp16",
                 "fp16",
                 "offload=host",
                 "dp=2",
@@ -205,24 +205,26 @@ class TechniquesTest {
     }
 
     /** Experts drop tokens by micro-batch, so the single rank computes the same ones. */
-    @ParameterizedTest
-    @ValueSource(strings = "dp=2 ep=2 tp=2 zero=2 sequence-parallel")
-    void expertsLoseAsOnASingleRank(String techniques) {
-        routersLoseAsOnASingleRank(techniques, Routing.SWITCH, false);
-    }
-
     @Tag("exhaustive")
     @ParameterizedTest
     @ValueSource(
             strings = {
+                "dp=2 ep=2 tp=2 zero=2 sequence-parallel",
                 "dp=4 ep=4 recompute",
                 "dp=2 ep=2 accumulate=2 zero=3",
                 "dp=4 ep=2 zero=2 bf16",
                 "dp=2 ep=2 tp=2 fp16",
-                "dp=2 ep=2 pp=2 accumulate=2"
+                "dp=2 ep=2 pp=2 accumulate=2",
+                "dp=2 ep=2",
+                "dp=4 ep=2",
+                "dp=2 accumulate=2",
+                "tp=2",
+                "tp=4 sequence-parallel recompute",
+                "dp=2 ep=2 tp=2",
+                "tp=2 pp=2 accumulate=4 sequence-parallel"
             })
-    void expertsLoseAsOnASingleRankInMoreCases(String techniques) {
-        expertsLoseAsOnASingleRank(techniques);
+    void expertsLoseAsOnASingleRank(String techniques) {
+        routersLoseAsOnASingleRank(techniques, Routing.SWITCH, false);
     }
 
     @ParameterizedTest
@@ -232,24 +234,19 @@ class TechniquesTest {
     }
 
     /** Noise, dropout and chance draw by a token's place, wherever it is computed. */
-    @ParameterizedTest
-    @CsvSource({"dp=2 ep=2 pp=2 accumulate=2, VMOE, true"})
-    void noiseIsTheSameInAllLayouts(String techniques, Routing routing, boolean adapts) {
-        MixtureSettings all = NOISE.withSample(routing.samples()).withMinCapacity(3);
-        losesAsOnASingleRank(techniques, noisy(routing, adapts ? -1 : 1.5, all));
-    }
-
     @Tag("exhaustive")
     @ParameterizedTest
     @CsvSource({
+        "dp=2 ep=2 pp=2 accumulate=2, VMOE, true",
         "dp=2 ep=2 tp=2 sequence-parallel recompute, GSHARD, false",
         "dp=4 ep=4 zero=3, SWITCH, true",
         "tp=4 recompute, TOP2, false",
         "dp=2 ep=2 tp=2 accumulate=2, NO_DROP, false",
         "dp=4 ep=2 zero=1 bf16, NEXT_BEST, true"
     })
-    void noiseIsTheSameInMoreLayouts(String techniques, Routing routing, boolean adapts) {
-        noiseIsTheSameInAllLayouts(techniques, routing, adapts);
+    void noiseIsTheSameInAllLayouts(String techniques, Routing routing, boolean adapts) {
+        MixtureSettings all = NOISE.withSample(routing.samples()).withMinCapacity(3);
+        losesAsOnASingleRank(techniques, noisy(routing, adapts ? -1 : 1.5, all));
     }
 
     private static final MixtureSettings NOISE = new MixtureSettings(0.1, 0.1, 0.3, 0.2, 0.5, true);
@@ -259,6 +256,7 @@ class TechniquesTest {
     }
 
     /** Each setting has an effect, and a checkpoint in the middle has none. */
+    @Tag("exhaustive")
     @Test
     void settingsOfMixturesDifferAndResume(@TempDir Path checkpoint) {
         List<MixtureSettings> all =
@@ -458,22 +456,6 @@ class TechniquesTest {
 
     @Tag("exhaustive")
     @ParameterizedTest
-    @ValueSource(
-            strings = {
-                "dp=2 ep=2",
-                "dp=4 ep=2",
-                "dp=2 accumulate=2",
-                "tp=2",
-                "tp=4 sequence-parallel recompute",
-                "dp=2 ep=2 tp=2",
-                "tp=2 pp=2 accumulate=4 sequence-parallel"
-            })
-    void moreOfExpertsLosesAsOnASingleRank(String techniques) {
-        expertsLoseAsOnASingleRank(techniques);
-    }
-
-    @Tag("exhaustive")
-    @ParameterizedTest
     @CsvSource({
         "dp=2 compress=bf16, 0",
         "tp=2 sequence-parallel, 0",
@@ -539,19 +521,13 @@ class TechniquesTest {
                 losses(settings(two, 0, 1, Adam.defaults(), STEPS)));
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
-    @ValueSource(strings = "pp=2 accumulate=4 schedule=gpipe bf16")
+    @ValueSource(strings = {"pp=2 accumulate=4 schedule=gpipe bf16", "pp=2 accumulate=4"})
     void messagesBesideComputationChangeNoBit(String techniques) {
         assertEquals(
                 losses(settings(techniques + " no-overlap", 0, 1, Adam.defaults(), STEPS)),
                 losses(settings(techniques, 0, 1, Adam.defaults(), STEPS)));
-    }
-
-    @Tag("exhaustive")
-    @ParameterizedTest
-    @ValueSource(strings = "pp=2 accumulate=4")
-    void moreMessagesChangeNoBit(String techniques) {
-        messagesBesideComputationChangeNoBit(techniques);
     }
 
     /** Steps 6 to 12 from a checkpoint are those of a run that never stopped, bit for bit. */

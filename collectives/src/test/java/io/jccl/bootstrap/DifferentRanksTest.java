@@ -121,6 +121,7 @@ class DifferentRanksTest {
         }
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
     @MethodSource("usual")
     void mpiProcessesOfAnotherVersion(MpiLauncher launcher) {
@@ -129,6 +130,7 @@ class DifferentRanksTest {
         assertFalse(story.contains("unknown"), story);
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
     @MethodSource("usual")
     void mpiProcessesWithOtherSettings(MpiLauncher launcher) {

@@ -127,9 +127,16 @@ class ComputeTest extends ComputeTests {
                 });
     }
 
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @EnumSource(names = {"HOST", "CUDA_REVERSED"})
+    void sumOfSquaresElsewhere(Where where) {
+        sumOfSquares(where);
+    }
+
     /** The bound of docs/compute.md: on the host up to 4112 roundings follow each other. */
     @ParameterizedTest
-    @EnumSource
+    @EnumSource(names = {"HOST_THREADS", "CUDA"})
     void sumOfSquares(Where where) {
         onSlices(
                 where,

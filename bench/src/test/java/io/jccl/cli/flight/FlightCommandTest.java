@@ -155,6 +155,7 @@ class FlightCommandTest {
 
     // ---- what is found
 
+    @Tag("exhaustive")
     @Test
     void lateRankOfProcessesIsNamed() throws Exception {
         List<Path> files = processes(3, "late", 1);

@@ -70,6 +70,7 @@ public class RunCommandTest {
         return command;
     }
 
+    @Tag("exhaustive")
     @Test
     void processesMakeOneTable() {
         int status =

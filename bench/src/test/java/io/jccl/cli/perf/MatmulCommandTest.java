@@ -24,6 +24,7 @@ import java.util.Random;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 import java.util.stream.Stream;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -134,6 +135,7 @@ class MatmulCommandTest {
         assertTrue(o.out.contains("WRONG on 2 ranks"), o.out);
     }
 
+    @Tag("exhaustive")
     @Test
     void ranksMayBeProcesses() {
         StringWriter out = new StringWriter();

@@ -123,6 +123,7 @@ class NcclCommandTest {
         assertEquals(2 * 4096, root.get("memory").get("user_allocated").asLong());
     }
 
+    @Tag("exhaustive")
     @Test
     void anotherFirstGpu() throws Exception {
         Map<String, String> three =
@@ -268,6 +269,7 @@ class NcclCommandTest {
         r.has("ERROR: no pinned host memory for 65536 bytes", "SUM device_to_host_memcpy_ce");
     }
 
+    @Tag("exhaustive")
     @Test
     void processesMakeOneTable() throws Exception {
         Result r = jccl("run -n 2 -- all_reduce --engine nccl -b 1K -e 4K -f 2 -n 2 -w 0");

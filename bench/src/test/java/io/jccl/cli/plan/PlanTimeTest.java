@@ -13,6 +13,7 @@ import java.io.StringWriter;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -146,6 +147,7 @@ class PlanTimeTest {
     }
 
     /** The fastest first; none of the front is both slower and larger than another one. */
+    @Tag("exhaustive")
     @Test
     void search() throws IOException {
         Path page = folder.resolve("speed.html");

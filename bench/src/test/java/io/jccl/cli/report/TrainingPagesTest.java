@@ -17,6 +17,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -68,6 +69,7 @@ class TrainingPagesTest {
         assertTrue(texts(d, "circle", "").contains(tip), tip);
     }
 
+    @Tag("exhaustive")
     @Test
     void comparisonsHaveOneSmallChartForEachSet() throws Exception {
         Path a = folder.resolve("a.json");

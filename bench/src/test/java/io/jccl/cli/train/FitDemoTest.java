@@ -171,6 +171,7 @@ class FitDemoTest {
         assertTrue(lines.get(2).contains("PINNED: "), r.out);
     }
 
+    @Tag("exhaustive")
     @Test
     void theLargestToTryEndsTheSearch() throws IOException {
         Result r = run("--quick --only all --max-blocks 3 --json");

@@ -225,6 +225,7 @@ class TrainCommandTest {
         assertTrue(page.contains("<svg") && page.contains("samples/s"), page);
     }
 
+    @Tag("exhaustive")
     @Test
     void comparesSetsWithASingleRank() throws Exception {
         Path json = folder.resolve("a.json");
@@ -446,8 +447,14 @@ class TrainCommandTest {
      * A loss scale that is far too large: steps are left out until gradients fit, then the model
      * learns; a checkpoint has the scale, so a resumed run has the same losses.
      */
+    @Tag("exhaustive")
     @ParameterizedTest
-    @ValueSource(strings = {"--tp 2 --pp 2 --accumulate 2"})
+    @ValueSource(
+            strings = {
+                "--tp 2 --pp 2 --accumulate 2",
+                "--dp 2 --zero 2",
+                "--dp 2 --ep 2 --experts 4"
+            })
     void stepsThatOverflowAreLeftOut(String techniques) throws IOException {
         Path json = folder.resolve("run.json");
         String line = "--fp16 --loss-scale 1099511627776 --lr 0.01 --clip 1 " + techniques;
@@ -472,13 +479,6 @@ class TrainCommandTest {
         for (int i = 0; i < 20; i++) {
             assertEquals(losses.get(40 + i).asDouble(), rest.get(i).asDouble());
         }
-    }
-
-    @Tag("exhaustive")
-    @ParameterizedTest
-    @ValueSource(strings = {"--dp 2 --zero 2", "--dp 2 --ep 2 --experts 4"})
-    void stepsThatOverflowAreLeftOutInMoreCases(String techniques) throws IOException {
-        stepsThatOverflowAreLeftOut(techniques);
     }
 
     private static double lastLoss(Result r) {
@@ -732,8 +732,9 @@ class TrainCommandTest {
         }
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
-    @ValueSource(strings = "--tp 2")
+    @ValueSource(strings = {"--tp 2", "", "--pp 3 --layers 3 --accumulate 4"})
     void processesOfJcclRun(String techniques) {
         StringWriter out = new StringWriter();
         StringWriter err = new StringWriter();
@@ -750,13 +751,6 @@ class TrainCommandTest {
         assertEquals(0, status, err::toString);
         assertTrue(out.toString().contains(ranks + " ranks"), out.toString());
         assertEquals(1, out.toString().lines().filter(l -> l.startsWith("loss")).count(), "one");
-    }
-
-    @Tag("exhaustive")
-    @ParameterizedTest
-    @ValueSource(strings = {"", "--pp 3 --layers 3 --accumulate 4"})
-    void moreProcessesOfJcclRun(String techniques) {
-        processesOfJcclRun(techniques);
     }
 
     @Tag("exhaustive")

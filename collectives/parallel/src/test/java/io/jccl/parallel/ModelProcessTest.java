@@ -63,6 +63,7 @@ class ModelProcessTest {
         }
     }
 
+    @Tag("exhaustive")
     @Test
     void processesOnDevicesComputeTheSame() {
         long seed = System.nanoTime();

@@ -61,6 +61,7 @@ class ParallelEnginesTest {
         threads(ranks);
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
     @ValueSource(ints = 2)
     void processes(int ranks) {
@@ -85,6 +86,7 @@ class ParallelEnginesTest {
     }
 
     /** Ranks that poll take less of the processors from each other than those that block. */
+    @Tag("exhaustive")
     @ParameterizedTest
     @CsvSource({"OPEN_MPI, 2, poll"})
     void mpi(MpiLauncher launcher, int ranks, String wait) throws IOException {

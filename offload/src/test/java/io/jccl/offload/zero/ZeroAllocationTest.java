@@ -29,11 +29,11 @@ import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.api.parallel.Isolated;
 import org.junit.jupiter.params.ParameterizedTest;
-import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.MethodSource;
 
 /**
@@ -101,10 +101,18 @@ class ZeroAllocationTest {
         aStepAllocatesNothing(form);
     }
 
-    /** With the optimizer state on GPUs, and with updates by the CPU. */
-    @ParameterizedTest
-    @EnumSource(names = {"DEVICE", "PINNED"})
-    void aStepOnGpusAllocatesNothing(Tier state) {
+    @Tag("exhaustive")
+    @Test
+    void aStepOnGpusWithUpdatesByTheCpuAllocatesNothing() {
+        aStepOnGpusAllocatesNothing(Tier.PINNED);
+    }
+
+    @Test
+    void aStepOnGpusAllocatesNothing() {
+        aStepOnGpusAllocatesNothing(Tier.DEVICE);
+    }
+
+    private static void aStepOnGpusAllocatesNothing(Tier state) {
         TestFake.use();
         try {
             Meter meter = new Meter();

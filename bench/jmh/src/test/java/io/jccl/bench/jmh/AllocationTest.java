@@ -10,6 +10,7 @@ import java.util.concurrent.BrokenBarrierException;
 import java.util.concurrent.CyclicBarrier;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
@@ -21,8 +22,15 @@ class AllocationTest {
     private static final long PATIENCE_NANOS = TimeUnit.MINUTES.toNanos(1);
     private static final ThreadMXBean THREADS = (ThreadMXBean) ManagementFactory.getThreadMXBean();
 
+    @Tag("exhaustive")
     @ParameterizedTest
-    @EnumSource
+    @EnumSource(mode = EnumSource.Mode.MATCH_ANY, names = ".*_IN_PLACE")
+    void allocatesNothingInPlace(Operation operation) {
+        allocatesNothing(operation);
+    }
+
+    @ParameterizedTest
+    @EnumSource(mode = EnumSource.Mode.MATCH_NONE, names = ".*_IN_PLACE")
     void allocatesNothing(Operation operation) {
         double[] bytesPerOperation = new double[RANKS];
         long start = System.nanoTime();

@@ -12,6 +12,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
@@ -61,6 +62,7 @@ class LoopsTest {
     }
 
     /** The lines that the scripts take apart. */
+    @Tag("exhaustive")
     @Test
     void printsWhatTheScriptsRead(@TempDir Path folder) {
         Outcome o = run("peer-loop -g 2 --max-iterations 4 --repetitions 1 64");
