@@ -163,7 +163,7 @@ class NcclProcessFaultTest {
 
     /** The second form is NCCL's before 2.28.7, which does not report process ids. */
     @ParameterizedTest
-    @CsvSource("NORMAL, RAS says:")
+    @CsvSource("NORMAL, RAS reports:")
     void aTimeoutReportsWhatRasKnows(Manner manner, String heading) throws IOException {
         try (FakeRas ras = new FakeRas(manner, 0)) {
             Report report = timeoutBeside(ras, true);
@@ -202,7 +202,7 @@ class NcclProcessFaultTest {
     @Tag("exhaustive")
     @Test
     void aTimeoutReportsWhatAnOlderRasKnows() throws IOException {
-        aTimeoutReportsWhatRasKnows(Manner.OLD, "RAS says (perhaps of another job here):");
+        aTimeoutReportsWhatRasKnows(Manner.OLD, "RAS reports (perhaps of another job here):");
     }
 
     @Tag("exhaustive")

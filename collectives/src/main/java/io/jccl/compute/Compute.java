@@ -19,7 +19,7 @@ import org.jspecify.annotations.Nullable;
  * enqueued. An operation over no elements does nothing.
  *
  * <p>"Floats" are float32, float64, bfloat16 and float16. Buffers of one operation may not overlap
- * but where it says so.
+ * unless documented.
  *
  * <p><b>Threads:</b> any; operations of one stream run in the order of the calls. On a GPU nothing
  * is allocated by an operation, and virtual threads are refused. On the host each operation

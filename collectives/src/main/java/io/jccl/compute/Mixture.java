@@ -5,9 +5,9 @@ import io.jccl.device.Stream;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What a mixture of experts computes beside the rows that it moves: {@link Compute#mixture}. Random
- * factors and noise are functions of the arguments, not of what was drawn before, so the same on
- * every device and each time. Elements are float32 but where it says otherwise.
+ * Computations of a mixture of experts other than moving rows: {@link Compute#mixture}. Random
+ * factors and noise are functions of the arguments, not of earlier random numbers, so the same on
+ * every device and each time. Elements are float32 unless documented otherwise.
  *
  * <p>Streams, threads and errors are those of {@link Compute}. docs/compute.md states how far
  * results of two devices may differ.

@@ -4,7 +4,7 @@ package io.jccl.compute;
  * A formula of {@link Update} with its coefficients: an {@link Update} that does not change, or a
  * {@link ReusableUpdate} that is set before each step.
  *
- * <p><b>Threads:</b> as the implementation says.
+ * <p><b>Threads:</b> as documented by the implementation.
  */
 public sealed interface UpdateFormula permits Update, ReusableUpdate {
     /**

@@ -84,7 +84,7 @@ final class JfrEvents {
         int root;
 
         @Label("Channels")
-        @Description("Channels that the library uses; 0 if it does not say")
+        @Description("Channels that the library uses; 0 if it does not report them")
         int channels;
 
         @Label("Stream")

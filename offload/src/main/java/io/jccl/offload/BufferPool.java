@@ -118,7 +118,7 @@ public final class BufferPool implements AutoCloseable {
      */
     public record Leak(long bytes, @Nullable Throwable taken) {}
 
-    /** With the folder in which the system says what the process may lock. */
+    /** With the folder in which the system reports how much the process may lock. */
     BufferPool(
             Tier tier,
             Budgets budgets,

@@ -227,7 +227,7 @@ class ProbeCudaTest {
                         Map.of("JCCL_FAKE_INJECT", "cublasGemmEx@0:3:async=719"),
                         "cuda --only matmul,copy --max-bytes 64K --sizes 16 --time-budget 1");
         assertEquals(1, r.status(), r::toString);
-        r.has("cudaErrorLaunchFailure", "start it anew");
+        r.has("cudaErrorLaunchFailure", "restart it");
     }
 
     @Test

@@ -26,13 +26,13 @@ import io.jccl.kernel.MixtureLoops;
  *
  * <p>Each number is a function of the seed, the token's place and the feature or expert: a forward
  * pass that is computed again draws the same, and so does any other number of ranks, if a token's
- * place among all tokens of all ranks and steps is the same. Layers have seeds of their own.
+ * place among all tokens of all ranks and steps is the same. Each layer has its own seed.
  *
  * <p>The loss is differentiated with noise as a constant: {@link #scale} the router's inputs before
  * its product, and the gradient of these inputs after it; what is added to logits does not change
  * their gradient. Nothing is allocated.
  *
- * <p><b>Threads:</b> immutable; callers share it, with buffers of their own.
+ * <p><b>Threads:</b> immutable; callers may share it, each with its own buffers.
  *
  * @param seed of all numbers
  * @param jitter largest relative change of an input, 0 to less than 1

@@ -173,7 +173,7 @@ final class Failures {
                         describe(operation)
                                 + " failed: "
                                 + reason
-                                + "; NCCL says: "
+                                + "; NCCL reports: "
                                 + said.getMessage());
         e.initCause(said);
         return e;

@@ -36,7 +36,7 @@ record Activations(
         double ways = split.sequenceParallel() ? n : 1;
 
         double vectors = e * (model.norms().perLayer() + 2) * h + (model.dropout() ? 2 * h : 0);
-        // What is kept narrowed: inputs of matrices. The attention needs its own output besides.
+        // Kept in narrow form: inputs of matrices. In addition, attention needs its own output.
         double narrowed = e - job.precision().operand();
         double norms =
                 a instanceof Attention.Grouped g && g.norms()

@@ -35,7 +35,7 @@ public record Overheads(
     /** For the operating system, the JVM's heap and page tables: an assumption. */
     public static final long HOST_RESERVE = 4L << 30;
 
-    /** Blocks that mke2fs reserves for root unless told otherwise (mke2fs(8), -m). */
+    /** Blocks that mke2fs reserves for root by default (mke2fs(8), -m). */
     public static final double FILE_SYSTEM_WASTE = 0.05;
 
     /**

@@ -13,7 +13,7 @@ import org.jspecify.annotations.Nullable;
  * step is taken, and how gradients are clipped, is decided on the device; nothing waits for it.
  *
  * <p>A skipped step must not count, since bias corrections depend on the number of the step: {@link
- * #wasSkipped} tells after the stream has been synchronized.
+ * #wasSkipped} returns this after the stream has been synchronized.
  *
  * <p><b>Threads:</b> one at a time. All steps of one state belong on one stream.
  */

@@ -149,7 +149,7 @@ final class DeviceSums {
                 try {
                     t.await(FOREVER);
                 } catch (RuntimeException e) {
-                    // Nobody needs it: the update has failed already.
+                    // Not needed: the update has already failed.
                 }
             }
         }

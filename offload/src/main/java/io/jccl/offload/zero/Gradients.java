@@ -347,7 +347,7 @@ final class Gradients {
         }
     }
 
-    /** Collectives go on, since the other ranks wait for them; step tells everyone. */
+    /** Collectives continue, since the other ranks wait for them; step notifies all ranks. */
     void lost(RuntimeException e) {
         if (failure == null) {
             failure = e;
