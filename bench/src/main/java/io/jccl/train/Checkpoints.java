@@ -435,7 +435,7 @@ final class Checkpoints {
                                 + there
                                 + ", this one has "
                                 + here
-                                + "; resume with the same, or start anew without --resume");
+                                + "; resume with the same, or start again without --resume");
             }
         }
     }

@@ -136,7 +136,7 @@ final class TechniqueCheck {
                         + shape.experts());
         require(
                 !shape.sharedExpert() || shape.experts() > 0,
-                "--shared-expert stands beside experts, but the model has none; give --experts");
+                "--shared-expert needs experts, but the model has none; give --experts");
         MixtureSettings m = shape.mixture();
         require(
                 !m.ofExperts() || shape.experts() > 0,

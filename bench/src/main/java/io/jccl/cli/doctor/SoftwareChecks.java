@@ -128,8 +128,8 @@ final class SoftwareChecks {
                 "library-setting",
                 f -> !brokenSettings(f).isEmpty(),
                 SoftwareChecks::brokenSettings,
-                "correct the setting or unset it; it is not passed over, so that no other copy is"
-                        + " taken instead");
+                "correct the setting or unset it; it is not ignored, so that no other copy is"
+                + " used instead");
         t.row(
                 Severity.WARNING,
                 "nccl-conf-unreadable",

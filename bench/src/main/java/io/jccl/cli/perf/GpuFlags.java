@@ -19,8 +19,8 @@ final class GpuFlags {
             paramLabel = "<count>",
             converter = Count.class,
             description =
-                    "With --engine nccl: record the iterations as a CUDA graph and launch it so many"
-                            + " times; 0 is off (default: 0).")
+                    "With --engine nccl: record the iterations as a CUDA graph and launch it this"
+                    + " many times; 0 is off (default: 0).")
     private int graphLaunches;
 
     @Option(
@@ -133,8 +133,8 @@ final class GpuFlags {
                 streamNull != 0,
                 "-y 1",
                 nccl
-                        ? "operations go to a stream of their own, which CUDA orders with its NULL"
-                                + " stream"
+                        ? "operations go to a separate stream, which CUDA orders with its NULL"
+                        + " stream"
                         : lacks + "CUDA streams");
         note(notes, !nccl && graphLaunches > 0, "-G " + graphLaunches, lacks + "CUDA graphs");
         note(notes, !nccl && registration > 0, "-R " + registration, lacks + "buffers to register");

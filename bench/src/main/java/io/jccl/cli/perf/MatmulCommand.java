@@ -110,7 +110,7 @@ public final class MatmulCommand implements Callable<Integer> {
             names = "--seed",
             paramLabel = "<number>",
             defaultValue = "1",
-            description = "Of the matrices (default: ${DEFAULT-VALUE}).")
+            description = "Seed of the matrices (default: ${DEFAULT-VALUE}).")
     private long seed;
 
     @Mixin private JsonOption json = new JsonOption();

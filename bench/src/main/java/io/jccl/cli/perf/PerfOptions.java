@@ -81,9 +81,9 @@ final class PerfOptions {
             paramLabel = "<count>",
             converter = Count.class,
             description =
-                    "Iterations before the timed ones, per size. Unless it is 0, up to two seconds"
-                            + " more go first, until the JVM has compiled what is timed"
-                            + " (default: 1).")
+                    "Iterations before the timed ones, per size. Unless it is 0, up to two"
+                    + " seconds of warm-up come first, until the JVM has compiled the timed code"
+                    + " (default: 1).")
     private int warmups = 1;
 
     @Option(
@@ -146,7 +146,7 @@ final class PerfOptions {
             paramLabel = "<count>",
             converter = Count.class,
             description =
-                    "Ranks per thread; on the host each has a thread of its own (default: 1).")
+                    "Ranks per thread; on the host each has its own thread (default: 1).")
     private int devices = 1;
 
     @Option(
@@ -354,7 +354,7 @@ final class PerfOptions {
         List<String> notes = new ArrayList<>();
         gpu.note(notes, engine);
         if (cpuTime != 0 && engine != Engine.NCCL) {
-            notes.add("-C 1 has no effect: an operation has completed when it is submitted");
+            notes.add("-C 1 has no effect: operations have completed when they are submitted");
         }
         if (aggregated > 1 && !collective.isGrouped()) {
             notes.add(

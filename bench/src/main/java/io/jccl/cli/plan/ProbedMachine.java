@@ -194,7 +194,8 @@ final class ProbedMachine {
             if (machines > 1) {
                 throw new IllegalArgumentException(
                         file
-                                + " is one machine's probe, which knows no network; leave --nodes at 1");
+                                + " is one machine's probe, which has no network; leave --nodes"
+                                + " at 1");
             }
             if (measured.isEmpty()) {
                 throw lacks("an allReduce", "allreduce");

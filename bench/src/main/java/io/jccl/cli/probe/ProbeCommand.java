@@ -134,7 +134,8 @@ public final class ProbeCommand implements Callable<Integer> {
             paramLabel = "<seconds>",
             defaultValue = "60",
             description =
-                    "About how long all of it may take; what does not fit is left out, and said so"
+                    "Approximate time limit; measurements that exceed it are skipped and reported"
+                    + " as such"
                             + " (default: ${DEFAULT-VALUE}).")
     private double seconds;
 
@@ -284,7 +285,7 @@ public final class ProbeCommand implements Callable<Integer> {
                             + deviceName
                             + ", but this process sees "
                             + (count == 0
-                                    ? "no GPU; use --device host, or see jccl doctor"
+                                    ? "no GPU; use --device host, or run jccl doctor"
                                     : count + " GPUs, numbered from 0"));
         }
         return Cuda.device(index);

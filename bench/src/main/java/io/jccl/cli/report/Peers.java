@@ -52,8 +52,8 @@ final class Peers {
                         (run.name().isEmpty() ? "" : run.name() + ": ")
                                 + "the load average was "
                                 + Axis.number(load)
-                                + " afterwards: other programs ran beside; measure again on a quiet"
-                                + " machine");
+                                + " afterwards: other programs were running; measure again on an"
+                                + " idle machine");
             }
         }
         List<Chart> drawn = new ArrayList<>();

@@ -23,7 +23,7 @@ public final class RankOptions {
             paramLabel = "<host|nccl|mpi>",
             converter = Engine.Converter.class,
             description =
-                    "What carries the data; mpi under mpirun (default: host, or JCCL_ENGINE).")
+                    "Communication backend; mpi under mpirun (default: host, or JCCL_ENGINE).")
     private @Nullable Engine engine;
 
     /** Ranks in this process, where no launcher started it. */

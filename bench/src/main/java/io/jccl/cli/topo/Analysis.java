@@ -231,7 +231,7 @@ public final class Analysis {
                     option
                             + " needs a graph, and "
                             + topology.name()
-                            + " tells of no path between its devices: give the output of nvidia-smi"
+                            + " shows no path between its devices: give the output of nvidia-smi"
                             + " topo -m");
         }
         return topology;
@@ -357,14 +357,14 @@ public final class Analysis {
             warnings.add(
                     selected.isEmpty()
                             ? "no plan: there is no GPU"
-                            : "no plan: one GPU has nobody to exchange data with");
+                            : "no plan: a single GPU exchanges no data");
             return;
         }
         if (!paths) {
             warnings.add(
                     "no plan: "
                             + topology.name()
-                            + " tells of no path between GPUs; nvidia-smi topo -m does");
+                            + " shows no path between GPUs; nvidia-smi topo -m does");
             return;
         }
         try {
@@ -394,7 +394,7 @@ public final class Analysis {
                 throw new IllegalArgumentException(
                         "--measured "
                                 + name
-                                + " has nothing to be compared with: "
+                                + " cannot be compared: "
                                 + String.join("; ", warnings));
             }
             verdict =

@@ -204,7 +204,7 @@ final class DeepSpeedFile {
         }
         if (!root.isObject()) {
             throw new IllegalArgumentException(
-                    NAME + " '" + file + "' is no JSON object; give a configuration of DeepSpeed");
+                    NAME + " '" + file + "' is not a JSON object; give a DeepSpeed configuration");
         }
         DeepSpeedFile f = new DeepSpeedFile(file, root);
         f.translate();
@@ -261,7 +261,7 @@ final class DeepSpeedFile {
                     key,
                     value,
                     fixed.isEmpty()
-                            ? "which jccl train has not; leave it out"
+                            ? "which jccl train lacks; leave it out"
                             : "but jccl train has "
                                     + fixed
                                     + " there, and no flag for another; leave it out");
@@ -463,7 +463,7 @@ final class DeepSpeedFile {
         });
         out.println("# " + NAME + " " + file + ": " + String.join(" ", taken));
         if (!unknown.isEmpty()) {
-            out.println("# WARNING: not known, so without effect: " + String.join(", ", unknown));
+            out.println("# WARNING: unknown, so without effect: " + String.join(", ", unknown));
         }
     }
 }

@@ -11,14 +11,16 @@ final class MixtureOptions {
             defaultValue = "1",
             paramLabel = "<n>",
             description =
-                    "Least slots of an expert, whatever the factor gives; 4 in DeepSpeed (default:"
+                    "Minimum slots of an expert, whatever the factor gives; 4 in DeepSpeed"
+                    + " (default:"
                             + " ${DEFAULT-VALUE}).")
     private int minCapacity;
 
     @Option(
             names = "--residual-expert",
             description =
-                    "Every token passes one more expert, which all ranks have; the weights of its"
+                    "Every token also passes through a shared expert, which all ranks have; the"
+                    + " weights of its"
                             + " output and of the others' are learned.")
     private boolean residual;
 
@@ -52,8 +54,8 @@ final class MixtureOptions {
     @Option(
             names = "--router-sample",
             description =
-                    "In training, draw a token's last expert, in proportion to the gates, as"
-                            + " Gumbel noise on logits does; RSample in DeepSpeed.")
+                    "In training, sample a token's last expert in proportion to the gates, as"
+                    + " with Gumbel noise on logits; RSample in DeepSpeed.")
     boolean sample;
 
     @Option(

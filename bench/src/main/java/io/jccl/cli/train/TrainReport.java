@@ -230,7 +230,7 @@ final class TrainReport {
                     100 * e.droppedTokens());
         }
         if (!r.sample().isEmpty()) {
-            out.println("# what the model writes:");
+            out.println("# generated text:");
             out.println(r.sample());
         }
         out.flush();

@@ -311,9 +311,9 @@ class FlightCommandTest {
         assertEquals(2, flight(text));
         refused("a.txt' is neither a flight recording", "JCCL_FLIGHT_DIR");
         assertEquals(2, flight(folder.resolve("none.jfr")));
-        refused("none.jfr' is not there");
+        refused("none.jfr' does not exist");
         assertEquals(2, flight(Files.createDirectory(folder.resolve("bare"))));
-        refused("bare' holds no .jfr");
+        refused("bare' contains no .jfr");
     }
 
     @ParameterizedTest

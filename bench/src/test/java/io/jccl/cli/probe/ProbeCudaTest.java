@@ -237,6 +237,6 @@ class ProbeCudaTest {
         r.has("--device is cuda:2, but this process sees 2 GPUs, numbered from 0");
         Result none = probe(Map.of("JCCL_FAKE_DEVICES", "0"), "cuda --only copy");
         assertEquals(2, none.status(), none::toString);
-        none.has("sees no GPU; use --device host, or see jccl doctor");
+        none.has("sees no GPU; use --device host, or run jccl doctor");
     }
 }

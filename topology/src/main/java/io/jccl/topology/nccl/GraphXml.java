@@ -160,7 +160,7 @@ public final class GraphXml {
                     t.name()
                             + " has "
                             + gpus
-                            + " GPUs on NVSwitches, more than one machine has, and does not tell"
+                            + " GPUs on NVSwitches, more than one machine has, and does not show"
                             + " which machine each is in: NCCL needs that in its XML. Read the"
                             + " topology XML of the whole rack, which NCCL writes to"
                             + " NCCL_TOPO_DUMP_FILE");

@@ -191,7 +191,7 @@ final class Affinity {
                                     + tail.fields
                                     + " for "
                                     + headings.size()
-                                    + " headings: a tab is lost, and which one cannot be told";
+                                    + " headings: a tab is lost, and it is unclear which";
                 }
             }
             if (fits.size() > 1) {
@@ -297,7 +297,7 @@ final class Affinity {
                             + fields
                             + " behind the codes, and "
                             + k
-                            + " headings: cannot tell which is which");
+                            + " headings: it is unclear which is which");
         }
         if (f.size() < k && headings.getLast() == Heading.GPU_NUMA) {
             return Sorted.wrong(tooFew(fields, headings));
@@ -388,7 +388,7 @@ final class Affinity {
                 + fields
                 + " behind the codes for "
                 + headings.size()
-                + " headings: cannot tell which are empty";
+                + " headings: it is unclear which are empty";
     }
 
     private static Values values(List<Heading> headings, List<String> fields) {

@@ -108,7 +108,7 @@ public final class ThisMachine {
                         what
                                 + " did not end within "
                                 + LIMIT.toSeconds()
-                                + " s, and was stopped: a GPU or its driver may hang (dmesg tells)";
+                                + " s, and was stopped: a GPU or its driver may hang (see dmesg)";
             } else if (output.exit() != 0) {
                 String said = output.err().isBlank() ? output.out() : output.err();
                 problem = what + " failed with status " + output.exit() + ": " + brief(said);
@@ -125,7 +125,7 @@ public final class ThisMachine {
                     what
                             + " cannot be run ("
                             + brief(String.valueOf(e.getMessage()))
-                            + "): without NVIDIA's driver there is nothing to say about GPUs";
+                            + "): without NVIDIA's driver nothing is known about GPUs";
         }
         warnings.add(
                 Warning.of(

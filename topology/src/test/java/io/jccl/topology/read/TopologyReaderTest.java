@@ -232,7 +232,7 @@ class TopologyReaderTest {
         // A cell beside every column proves nothing.
         contains(
                 error(expanded(header) + expanded(codes).replace("%s", "   1")),
-                "cannot tell which are empty");
+                "it is unclear which are empty");
     }
 
     @Test
