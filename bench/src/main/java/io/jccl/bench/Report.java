@@ -16,7 +16,7 @@ public interface Report {
      * @param group its group
      * @param pid its process
      * @param host its machine
-     * @param engine what carries its data
+     * @param engine its communication backend
      * @param index its device among those of the machine's kind
      * @param model its processor
      * @param cpus CPUs that it may run on, as the kernel lists them; empty if unknown

@@ -40,7 +40,7 @@ final class WarmUpPhase {
     /** No longer than a window, or little would run where the compiler gets little time. */
     private static final double PAUSE_NANOS = 20e6;
 
-    /** A window is no more than so many times as long as the one before. */
+    /** A window is at most this many times as long as the one before. */
     private static final int GROWTH = 8;
 
     /** The JVM compiles a method at its best after 5,000 to 15,000 calls; loops sooner. */

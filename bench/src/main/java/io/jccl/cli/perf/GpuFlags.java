@@ -94,7 +94,7 @@ final class GpuFlags {
      * @param line the command's
      * @param perIteration {@code -I}
      * @param blocking {@code -z}
-     * @throws ParameterException if they contradict each other; the message says what to do
+     * @throws ParameterException if they contradict each other; the message suggests a remedy
      */
     void check(CommandLine line, boolean perIteration, int blocking) {
         if (graphLaunches > 0 && (perIteration || blocking > 0)) {

@@ -241,7 +241,7 @@ final class PerfOptions {
     /**
      * What follows from the flags, the variables and the engine.
      *
-     * @throws ParameterException if they contradict each other; the message says what to do
+     * @throws ParameterException if they contradict each other; the message suggests a remedy
      */
     PerfConfig config(
             CommandLine line,

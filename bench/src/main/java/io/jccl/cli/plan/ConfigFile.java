@@ -61,7 +61,7 @@ final class ConfigFile {
      * @param file the file, or the folder that has it
      * @return the model, trained on its longest sample
      * @throws IllegalArgumentException if it cannot be read, is of another type of model, or lacks
-     *     a field; the message says what to do
+     *     a field; the message suggests a remedy
      */
     static Model read(Path file) {
         Path path = Files.isDirectory(file) ? file.resolve("config.json") : file;

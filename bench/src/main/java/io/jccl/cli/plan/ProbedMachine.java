@@ -40,7 +40,7 @@ final class ProbedMachine {
 
     static Hardware read(Path file, Hardware.Given given) throws IOException {
         ProbeResult probe = ProbeJson.read(file);
-        // What JSON leaves out is null whatever the record says.
+        // Fields missing in the JSON are null whatever the record declares.
         if (Stream.of(
                         probe.device(),
                         probe.machine(),

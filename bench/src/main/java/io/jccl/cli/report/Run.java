@@ -29,7 +29,7 @@ record Run(String name, String file, Kind kind, JsonNode root) {
      * @param file file written by --json
      * @param name name in legends
      * @return the document, of a known kind
-     * @throws IllegalArgumentException if it is something else; the message tells what to pass
+     * @throws IllegalArgumentException if it is something else; the message states what to pass
      */
     static Run read(Path file, String name) {
         if (!Files.exists(file)) {

@@ -34,7 +34,7 @@ public final class HtmlOption {
      * Fails before the work rather than after it.
      *
      * @param line the command's
-     * @throws ParameterException if the file cannot be written; the message says what to do
+     * @throws ParameterException if the file cannot be written; the message suggests a remedy
      */
     public void checkWritable(CommandLine line) {
         if (file != null) {

@@ -4,7 +4,7 @@ import java.util.Map;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Option;
 
-/** How many ranks a command starts, and what carries their data. */
+/** How many ranks a command starts, and their communication backend. */
 public final class RankOptions {
     /** Ranks of one machine on the host engine. */
     public static final int MOST_RANKS = 256;

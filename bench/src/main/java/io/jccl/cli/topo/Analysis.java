@@ -117,7 +117,7 @@ public final class Analysis {
      * @param file file to read
      * @param request the request
      * @return the analysis
-     * @throws IOException if it cannot be read; the message tells what to do
+     * @throws IOException if it cannot be read; the message suggests a remedy
      * @throws TopologyFormatException if it does not contain a topology
      */
     public static Analysis of(Path file, Request request) throws IOException {
@@ -135,7 +135,7 @@ public final class Analysis {
      * @param in stream to read
      * @param request the request
      * @return the analysis
-     * @throws IOException if it cannot be read; the message tells what to do
+     * @throws IOException if it cannot be read; the message suggests a remedy
      * @throws TopologyFormatException if it does not contain a topology
      */
     public static Analysis of(String name, InputStream in, Request request) throws IOException {
@@ -251,7 +251,7 @@ public final class Analysis {
      *
      * @param machine which of several machines; null for all
      * @return XML
-     * @throws IllegalArgumentException if NCCL would not read it, or if there is no such machine
+     * @throws IllegalArgumentException if NCCL would not read it, or if the machine does not exist
      */
     public String topologyXml(@Nullable Integer machine) {
         Topology graph = graph("--nccl-xml");

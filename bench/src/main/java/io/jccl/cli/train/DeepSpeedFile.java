@@ -24,11 +24,11 @@ import picocli.CommandLine;
 import picocli.CommandLine.Model.OptionSpec;
 
 /**
- * A configuration of DeepSpeed (<a
+ * A DeepSpeed configuration (<a
  * href="https://www.deepspeed.ai/docs/config-json/">www.deepspeed.ai/docs/config-json</a>) as flags
- * of {@code jccl train}; what is on the command line wins. A key that would change the result and
- * has no flag is refused, a key that nobody knows is named, and "auto" counts as not given. A
- * separate class, so that nothing else loads Jackson.
+ * of {@code jccl train}; the command line takes precedence. A key that would change the result and
+ * has no flag is refused, an unknown key is reported, and "auto" counts as not given. A separate
+ * class, so that nothing else loads Jackson.
  */
 final class DeepSpeedFile {
     /** The flag that names the file. */
@@ -449,7 +449,7 @@ final class DeepSpeedFile {
      * Sets the options that the command line leaves open.
      *
      * @param line the command, parsed
-     * @param out for a line on what was taken over, and one on keys that nobody knows
+     * @param out for a line on the keys applied, and one on unknown keys
      */
     void apply(CommandLine line, PrintWriter out) {
         batch(line);

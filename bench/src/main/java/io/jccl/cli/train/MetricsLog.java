@@ -69,7 +69,7 @@ final class MetricsLog implements TrainRun.Report, AutoCloseable {
      *
      * @param csv table; null for none
      * @param events a new file of TensorBoard; null for none
-     * @param next is told everything too, and of what cannot be written
+     * @param next also receives everything, and is notified of files that cannot be written
      */
     MetricsLog(
             RunSettings settings, @Nullable Path csv, @Nullable Path events, TrainRun.Report next) {
@@ -284,7 +284,7 @@ final class MetricsLog implements TrainRun.Report, AutoCloseable {
             to.put(bytes);
         }
 
-        /** Seven bits at a time, the low ones first; the top bit says that more follow. */
+        /** Seven bits at a time, the low ones first; the top bit means that more follow. */
         private static void varint(ByteBuffer to, int value) {
             int left = value;
             while (left > 0x7f) {

@@ -77,7 +77,7 @@ final class MixtureOptions {
     private @Nullable Double initScale;
 
     MixtureSettings settings() {
-        // 0 stands for no flag.
+        // 0 means that the flag is not given.
         TrainOptions.require(
                 initScale == null || initScale > 0,
                 "--init-scale is " + initScale + ", expected more than 0, such as 0.1");

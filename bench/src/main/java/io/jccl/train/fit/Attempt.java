@@ -70,8 +70,8 @@ public sealed interface Attempt {
      * @param blocks of the model
      * @param parameters of the model
      * @param tier the full tier
-     * @param asked bytes of the failed allocation; 0 if a library made it, which does not say, nor
-     *     what was free
+     * @param asked bytes of the failed allocation; 0 if a library made it, which reports neither
+     * this nor the free bytes
      * @param free free bytes on that rank
      */
     record Refused(int blocks, long parameters, Tier tier, long asked, long free)
@@ -163,7 +163,7 @@ public sealed interface Attempt {
                 sum[Tier.NVME.ordinal()]);
     }
 
-    /** The exception does not tell what is free, since a slab occupies the whole budget. */
+    /** The exception does not contain the free bytes, since a slab occupies the whole budget. */
     private static Refused refused(
             int blocks,
             long parameters,

@@ -29,7 +29,7 @@ public final class Experiment {
     /** Hears what is under way. */
     @FunctionalInterface
     public interface Watcher {
-        /** An attempt begins, when so many of all sets are done. */
+        /** An attempt begins, after the given number of sets is done. */
         void at(String attempt, int done, int all);
     }
 

@@ -146,8 +146,8 @@ public final class GraphXml {
     }
 
     /**
-     * Refuses GPUs that are in several machines of which the source does not tell, as a matrix of a
-     * rack: neither of NCCL's files can then say which is which.
+     * Refuses GPUs in several machines that the source does not distinguish, as in the matrix of a
+     * rack: neither of NCCL's files can then identify them.
      *
      * @param t a topology
      * @param gpus how many of its GPUs are used

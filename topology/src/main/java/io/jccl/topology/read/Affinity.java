@@ -12,7 +12,7 @@ import org.jspecify.annotations.Nullable;
  * tabs before some, so that counting words is not enough.
  */
 final class Affinity {
-    /** Values in the order of {@link Heading}; null where there is no such column. */
+    /** Values in the order of {@link Heading}; null where the column is missing. */
     record Values(@Nullable String cpu, @Nullable String numa, @Nullable String gpuNuma) {
         static final Values NONE = new Values(null, null, null);
 
@@ -26,7 +26,7 @@ final class Affinity {
     }
 
     /**
-     * Cells as they stand.
+     * Cells as printed.
      *
      * @param fields the cells, without blanks around
      * @param visual where they start on a terminal; empty if tabs or bars part them
@@ -226,7 +226,7 @@ final class Affinity {
         return width;
     }
 
-    /** Whether a row with tabs may have lost one, so that places tell nothing. */
+    /** Whether a row with tabs may have lost one, so that positions mean nothing. */
     private static boolean isShort(Tail tail, List<Heading> headings) {
         int k = headings.size();
         return tail.visual.isEmpty()
@@ -357,7 +357,7 @@ final class Affinity {
             return Sorted.wrong(
                     "found the cells " + tail.fields + " behind the codes, and " + k + " headings");
         }
-        // Places tell nothing unless the codes stand below their names, too.
+        // Positions mean nothing unless the codes are below their names, too.
         if (tail.last < 0 || header.last() < 0 || Math.abs(tail.last - header.last()) > 1) {
             return Sorted.wrong(tooFew(tail.fields, headings));
         }

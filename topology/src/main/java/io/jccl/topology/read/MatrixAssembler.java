@@ -183,7 +183,7 @@ final class MatrixAssembler {
                         + nameA
                         + ", column "
                         + nameB
-                        + " says "
+                        + " is "
                         + x
                         + ", but row "
                         + nameB
@@ -193,7 +193,7 @@ final class MatrixAssembler {
                         + other.line()
                         + ", column "
                         + other.column()
-                        + ") says "
+                        + ") is "
                         + y
                         + ": a matrix is symmetric"
                         + (problems.lenient ? "; " + far + " is taken" : ""));

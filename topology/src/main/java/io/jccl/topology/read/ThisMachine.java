@@ -210,7 +210,7 @@ public final class ThisMachine {
                         refined = refined.withNvlinks(nvlinks);
                     }
                 } catch (TopologyFormatException e) {
-                    // Machines without NVLink print what is no table: the matrix tells that, too.
+                    // Machines without NVLink print no table; the matrix shows that as well.
                     return refined;
                 }
             }

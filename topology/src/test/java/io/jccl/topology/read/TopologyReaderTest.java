@@ -344,8 +344,8 @@ class TopologyReaderTest {
         contains(
                 error("\tGPU0\tGPU1\nGPU0\t X \tPIX\nGPU1\tPHB\t X \n"),
                 "line 2, column 10",
-                "row GPU0, column GPU1 says PIX",
-                "row GPU1, column GPU0 (line 3, column 6) says PHB");
+                "row GPU0, column GPU1 is PIX",
+                "row GPU1, column GPU0 (line 3, column 6) is PHB");
         contains(
                 error("\tGPU0\tGPU1\tGPU2\nGPU0\tX\tPIX\nGPU1\tPIX\tX\tPIX\nGPU2\tPIX\tPIX\tX\n"),
                 "line 2, column 6",
