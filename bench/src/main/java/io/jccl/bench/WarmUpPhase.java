@@ -181,7 +181,7 @@ final class WarmUpPhase {
         mine[iterations.length] = (double) (System.nanoTime() - start);
         mine[iterations.length + 1] = compiled ? 1 : 0;
         double[] all = exchange.combine(ReduceOp.MAX, mine);
-        // What goes on between measurements: met for the first time it would make the JVM throw
+        // The code between measurements: encountered for the first time it would make the JVM throw
         // away the code that it has compiled, and compile again while the first sizes are timed.
         comm.barrier(stream);
         exchange.average(config.timing().average(), Arrays.copyOf(mine, BatchTimer.MORE_BATCHES));

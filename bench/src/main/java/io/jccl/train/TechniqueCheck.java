@@ -143,7 +143,8 @@ final class TechniqueCheck {
                 m.text() + " is for experts, but the model has none; give --experts");
         require(
                 !m.residual() || !shape.sharedExpert(),
-                "--residual-expert and --shared-expert are both given; they are one expert beside the"
+                "--residual-expert and --shared-expert are both given; they are one expert in"
+                + " addition to the"
                         + " others, with and without learned weights, so leave out one");
         require(
                 !m.sample() || shape.routing().samples(),

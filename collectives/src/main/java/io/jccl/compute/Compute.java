@@ -236,7 +236,7 @@ public interface Compute extends AutoCloseable {
     GradientCompression compression();
 
     /**
-     * What a mixture of experts computes beside the rows that it moves, with the same device.
+     * Computations of a mixture of experts other than moving rows, on the same device.
      *
      * @return the same each time
      * @throws io.jccl.error.JcclException if CUDA does not take the kernels

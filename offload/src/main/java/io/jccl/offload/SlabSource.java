@@ -80,7 +80,7 @@ final class SlabSource {
             if (wanted == needed) {
                 throw e;
             }
-            // Not a whole slab, but perhaps what was asked for.
+            // Not a whole slab, but perhaps the requested size.
             wanted = needed;
             memory = allocate(what, wanted + slack);
         }

@@ -53,7 +53,7 @@ final class TlsfIndex {
         return blocks;
     }
 
-    /** Block indices that there is room for, for arrays beside those here. */
+    /** Capacity in block indices, for arrays parallel to those here. */
     int capacity() {
         return start.length;
     }

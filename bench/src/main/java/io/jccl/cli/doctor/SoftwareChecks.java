@@ -147,7 +147,7 @@ final class SoftwareChecks {
                 "nccl-conf-names",
                 f -> !spaced(f).isEmpty(),
                 f ->
-                        "lines without effect in NCCL's files, because of a blank beside '=': "
+                        "lines without effect in NCCL's files, because of a blank next to '=': "
                                 + spaced(f),
                 "write NAME=value without blanks");
         t.row(

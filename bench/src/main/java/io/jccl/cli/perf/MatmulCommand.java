@@ -282,7 +282,7 @@ public final class MatmulCommand implements Callable<Integer> {
         line(
                 out,
                 "communication",
-                "%.1f%% of the time, waits included, most of it beside products",
+                "%.1f%% of the time, waits included, mostly overlapping products",
                 percent(r.broadcastSeconds(), r.seconds()));
         line(
                 out,

@@ -19,7 +19,7 @@ import java.util.function.Function;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A model's shape from the {@code config.json} beside a checkpoint of Hugging Face. Fields that a
+ * A model's shape from the {@code config.json} of a Hugging Face checkpoint. Fields that a
  * file leaves out have the defaults of the Transformers library's configuration classes. A separate
  * class, so that nothing else loads Jackson.
  */
@@ -76,7 +76,7 @@ final class ConfigFile {
                             + "); give a model's config.json");
         } catch (NoSuchFileException e) {
             throw new IllegalArgumentException(
-                    path + " does not exist; give the config.json beside a checkpoint");
+                    path + " does not exist; give the config.json of a checkpoint");
         } catch (IOException e) {
             throw new IllegalArgumentException(path + " cannot be read: " + e.getMessage());
         }

@@ -70,7 +70,7 @@ final class Peers {
         });
         page.add(
                 new Figure(
-                        "Time by size, beside the peers",
+                        "Time by size, compared with the peers",
                         "Medians of the rounds. Solid: JCCL; dashed: others. Lower is faster.",
                         drawn));
         page.add(new Table("Times", List.of("operation", "size", "library", "us"), rows));

@@ -40,7 +40,7 @@ public final class Output {
     }
 
     /**
-     * Writes files: first all of them beside their places, then moves them there.
+     * Writes files: first all of them under temporary names, then moves them into place.
      *
      * @param texts what to write where
      * @throws IOException if one cannot be written; then none has changed, unless moving failed

@@ -15,7 +15,7 @@ import java.util.EnumSet;
 import java.util.List;
 
 /**
- * Measurements beside predictions, and what may be wrong.
+ * Measurements next to predictions, and possible causes of deviations.
  *
  * @param sizes by size
  * @param causes of what is slow, the likeliest first; none if nothing is

@@ -186,8 +186,8 @@ final class DeepSpeedFile {
      *
      * @param file a configuration
      * @return its flags
-     * @throws IllegalArgumentException if it cannot be read, or asks for what the trainer has not;
-     *     the message names the key
+     * @throws IllegalArgumentException if it cannot be read, or requests something the trainer
+     *     lacks; the message names the key
      */
     static DeepSpeedFile read(Path file) {
         JsonNode root;

@@ -133,7 +133,7 @@ final class TrainReport {
         return more.isEmpty() ? room : room + "; " + more;
     }
 
-    /** The family of a model, but for our own. */
+    /** The family of a model, except for JCCL's own. */
     private static String kind(GptShape g) {
         Architecture a = g.architecture();
         return a.kind() == Architecture.Kind.JCCL ? "" : a.kind().label() + ", ";

@@ -181,7 +181,10 @@ public sealed interface Attempt {
         return new Refused(blocks, parameters, tier, e.asked() - memory.slack(tier), free);
     }
 
-    /** Whether a library found no device memory: NCCL and cuBLAS take theirs beside the model's. */
+    /**
+     * Whether a library found no device memory: NCCL and cuBLAS allocate theirs in addition to the
+     * model's.
+     */
     private static boolean isFull(JcclException e) {
         return e instanceof CudaException cuda
                 ? cuda.error() == cudart_h.cudaErrorMemoryAllocation()

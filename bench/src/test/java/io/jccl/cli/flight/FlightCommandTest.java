@@ -269,7 +269,7 @@ class FlightCommandTest {
         String expected = "collective #" + sequence + " is missing on rank(s) [2]";
         assertEquals(1, flight(files.toArray()), err::toString);
         assertTrue(out.toString().contains(expected), out::toString);
-        assertTrue(out.toString().contains("rank 2 has not come to it; its last is #"));
+        assertTrue(out.toString().contains("rank 2 has not reached it; its last is #"));
         assertTrue(out.toString().contains(", failed"), out::toString);
         // The two that failed left histories, which agree with the recordings.
         Path histories = folder.resolve("histories");

@@ -164,7 +164,7 @@ public record RouterNoise(long seed, double jitter, double dropout, double devia
     }
 
     /**
-     * Like {@link #add(Buffer, int, long)}, on a device: the same numbers, but for the last bit of
+     * Like {@link #add(Buffer, int, long)}, on a device: the same numbers, except for the last bit of
      * float64 in which logarithms and cosines differ.
      *
      * @param compute of the device

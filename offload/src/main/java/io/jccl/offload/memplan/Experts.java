@@ -61,7 +61,7 @@ public record Experts(
     }
 
     /**
-     * Elements of a token that are kept for the backward pass, but for the layer's input: the
+     * Elements of a token that are kept for the backward pass, except for the layer's input: the
      * copies sent to experts, what is kept within these, and their outputs, which are weighted and
      * summed.
      *

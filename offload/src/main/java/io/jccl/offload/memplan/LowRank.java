@@ -84,7 +84,7 @@ public record LowRank(int rank, Matrices matrices) {
         return adapts() ? common(model) + routed(model) : model.parameters();
     }
 
-    /** Parameters of the adapters of all layers, but for those in routed experts. */
+    /** Parameters of the adapters of all layers, except for those in routed experts. */
     double common(Model model) {
         Attention a = model.attention();
         double h = model.hidden();

@@ -4,7 +4,7 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * How a model is split over GPUs, beside data parallelism.
+ * How a model is split over GPUs, in addition to data parallelism.
  *
  * @param tensor tensor-parallel degree: every matrix is split (arXiv 1909.08053)
  * @param sequenceParallel whether what tensor parallelism leaves whole is split along the sequence

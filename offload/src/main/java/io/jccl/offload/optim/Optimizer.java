@@ -44,7 +44,7 @@ public interface Optimizer {
     String label();
 
     /**
-     * What is kept beside the parameters, all zero before the first step.
+     * State kept in addition to the parameters, all zero before the first step.
      *
      * @return the tensors, at most {@link #MOST_STATE}: always the same
      */

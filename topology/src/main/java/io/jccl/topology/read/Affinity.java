@@ -8,7 +8,7 @@ import java.util.Set;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Sorts the cells behind the codes under their headings. Cells can be empty, and the tool sets two
+ * Sorts the cells after the codes under their headings. Cells can be empty, and the tool sets two
  * tabs before some, so that counting words is not enough.
  */
 final class Affinity {
@@ -259,7 +259,7 @@ final class Affinity {
                 return Sorted.wrong(
                         "found "
                                 + NvlinkParser.quote(field)
-                                + " behind the codes: expected a list such as 0-31,64-95, or N/A");
+                                + " after the codes: expected a list such as 0-31,64-95, or N/A");
             }
         }
         int k = headings.size();
@@ -295,7 +295,7 @@ final class Affinity {
             return Sorted.wrong(
                     "found the cells "
                             + fields
-                            + " behind the codes, and "
+                            + " after the codes, and "
                             + k
                             + " headings: it is unclear which is which");
         }
@@ -355,7 +355,7 @@ final class Affinity {
         }
         if (tail.fields.size() > k) {
             return Sorted.wrong(
-                    "found the cells " + tail.fields + " behind the codes, and " + k + " headings");
+                    "found the cells " + tail.fields + " after the codes, and " + k + " headings");
         }
         // Positions mean nothing unless the codes are below their names, too.
         if (tail.last < 0 || header.last() < 0 || Math.abs(tail.last - header.last()) > 1) {
@@ -386,7 +386,7 @@ final class Affinity {
     private static String tooFew(List<String> fields, List<Heading> headings) {
         return "found the cells "
                 + fields
-                + " behind the codes for "
+                + " after the codes for "
                 + headings.size()
                 + " headings: it is unclear which are empty";
     }

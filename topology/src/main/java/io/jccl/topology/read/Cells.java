@@ -28,7 +28,7 @@ final class Cells {
      *
      * @param codes a code for each column; {@link PathMatrix#MISSING} for one that was left out
      * @param at where each code starts
-     * @param tail where the cells behind the codes start
+     * @param tail where the cells after the codes start
      */
     record Reading(PathCode[] codes, int[] at, int tail) {}
 

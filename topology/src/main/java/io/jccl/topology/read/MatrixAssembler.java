@@ -295,7 +295,7 @@ final class MatrixAssembler {
                                         0,
                                         "rows have "
                                                 + most
-                                                + " cells behind the codes, and the header has "
+                                                + " cells after the codes, and the header has "
                                                 + header.headings().size()
                                                 + " headings: taken for CPU affinity, NUMA"
                                                 + " affinity and GPU NUMA ID in this order"));
