@@ -105,7 +105,7 @@ public interface Layers {
      * @param rotary which heads of which rows
      * @param x rows
      * @param angles float32, {@link Rotary#angles}
-     * @param backward whether to turn back, which also is what gradients need
+     * @param backward whether to rotate back, as gradients require
      * @param stream where
      */
     void rotate(Rotary rotary, Buffer x, Buffer angles, boolean backward, Stream stream);
@@ -226,7 +226,7 @@ public interface Layers {
 
     /**
      * Causal self-attention: the softmax of the scores {@code q k / sqrt(size)} of a row with the
-     * rows up to it, times their values. The matrix of scores is never held.
+     * rows up to it, times their values. The matrix of scores is never stored.
      *
      * @param shape sizes
      * @param qkv queries, keys and values of all rows
