@@ -102,7 +102,7 @@ public final class DeviceOptimizer implements AutoCloseable {
     }
 
     /**
-     * Enqueues a step without looking at the gradients.
+     * Enqueues a step without checking the gradients.
      *
      * @param gradients as many as parameters: float32, bfloat16 or float16 on the device
      * @param target gets the new parameters too: float32, bfloat16 or float16; or null

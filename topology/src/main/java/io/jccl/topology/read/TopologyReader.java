@@ -89,7 +89,7 @@ public final class TopologyReader {
     }
 
     /**
-     * What a text has.
+     * The content of a text.
      *
      * @param topology the graph of the machine
      * @param dump the table that it was inferred from; null if the text is XML
