@@ -575,14 +575,14 @@ public interface Communicator extends AutoCloseable {
      * 2.27.
      *
      * @param excluded ranks to leave out, not this one
-     * @param abort whether to end operations in flight first, as after a failure; this
-     *     communicator is unusable afterwards
+     * @param abort whether to end operations in flight first, as after a failure; this communicator
+     *     is unusable afterwards
      * @return the new communicator
      * @throws IllegalArgumentException if the list contains this rank, or one that does not exist
      * @throws IllegalStateException within {@link Group#run}, or without abort while operations are
      *     enqueued; nothing changes
      * @throws RankFailedException if a remaining rank ends or gives up during the call; exclude it
-     * too, and call again
+     *     too, and call again
      * @throws CollectiveTimeoutException if a remaining rank does not call it in time
      * @throws UnsupportedOperationException if the engine does not support it, such as MPI
      */

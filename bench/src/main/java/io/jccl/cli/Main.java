@@ -123,7 +123,7 @@ public final class Main {
                 Group.DIAGNOSE,
                 "topo",
                 "Show how the GPUs are linked, the best rings and trees, and the expected"
-                + " performance.",
+                        + " performance.",
                 args -> new TopoCommand());
         add(
                 Group.DIAGNOSE,
@@ -139,7 +139,7 @@ public final class Main {
                 Group.DIAGNOSE,
                 "flight",
                 "Merge the recordings of all ranks: which diverged, which are late, which links"
-                + " are slow.",
+                        + " are slow.",
                 args -> new FlightCommand());
         add(
                 Group.TRAIN_AND_PLAN,
@@ -155,7 +155,7 @@ public final class Main {
                 Group.TRAIN_AND_PLAN,
                 "plan",
                 "Show what training a model needs, whether it fits, and the largest model that"
-                + " does.",
+                        + " does.",
                 args -> new PlanCommand());
         add(
                 Group.LAUNCH,

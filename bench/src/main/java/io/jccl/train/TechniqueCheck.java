@@ -144,7 +144,7 @@ final class TechniqueCheck {
         require(
                 !m.residual() || !shape.sharedExpert(),
                 "--residual-expert and --shared-expert are both given; they are one expert in"
-                + " addition to the"
+                        + " addition to the"
                         + " others, with and without learned weights, so leave out one");
         require(
                 !m.sample() || shape.routing().samples(),

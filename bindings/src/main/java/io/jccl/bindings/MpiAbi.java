@@ -152,7 +152,7 @@ public enum MpiAbi {
      *     offsetof(MPI_Status,MPI_TAG)}
      * @return its value; pointers as numbers
      * @throws IllegalArgumentException if there is no such constant, or it is an object whose
-     * address only the library knows
+     *     address only the library knows
      */
     public long constant(String name) {
         String value = field(name);

@@ -38,7 +38,7 @@ public interface Compute extends AutoCloseable {
      * @param device the host or a GPU
      * @return its compute
      * @throws io.jccl.error.JcclException if a GPU is older than compute capability 7.0, or CUDA
-     * cannot load the kernels
+     *     cannot load the kernels
      * @throws UnsupportedOperationException if there is no driver of CUDA 12.0 or newer
      */
     static Compute of(Device device) {

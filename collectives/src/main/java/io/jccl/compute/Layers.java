@@ -208,7 +208,7 @@ public interface Layers {
      * @param logits rows
      * @param tokens elements of a row, 1 or more
      * @param labels int32, the correct token of each row; a row with an invalid one, such as -1,
-     * has a loss and a gradient of 0
+     *     has a loss and a gradient of 0
      * @param losses float32, gets one for each row, in nats
      * @param gradient gets the gradient of the sum of the losses times the scale; may be the
      *     logits; null if it is not needed

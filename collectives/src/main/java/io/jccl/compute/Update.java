@@ -3,8 +3,8 @@ package io.jccl.compute;
 import java.util.Objects;
 
 /**
- * One optimizer step of an element, with gradient g, parameter p and moments m and
- * v, all in float32 and each operation rounded by itself:
+ * One optimizer step of an element, with gradient g, parameter p and moments m and v, all in
+ * float32 and each operation rounded by itself:
  *
  * <pre>
  * g = g factor

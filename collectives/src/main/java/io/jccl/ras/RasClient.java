@@ -65,7 +65,7 @@ public final class RasClient {
      * @param limit how long to wait in all
      * @return NCCL's answer, as far as received by then
      * @throws JcclException if nothing listens there, if it is not NCCL, or if no answer comes in
-     * time; the message suggests a remedy
+     *     time; the message suggests a remedy
      * @throws IllegalArgumentException if the address is malformed
      */
     public static RasReport ask(String address, int seconds, Duration limit) {

@@ -154,7 +154,7 @@ public final class LayerSchedule implements AutoCloseable {
      * @param options depth and what is recorded
      * @return the schedule
      * @throws OffloadMemoryException if there is no room for the largest layer; the message states
-     * the missing bytes
+     *     the missing bytes
      */
     public static LayerSchedule create(List<Layer> layers, Tiers tiers, ScheduleOptions options) {
         LayerSchedule s = new LayerSchedule(new ScheduleContext(layers, tiers, options));

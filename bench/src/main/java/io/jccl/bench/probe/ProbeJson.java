@@ -50,7 +50,7 @@ public final class ProbeJson {
      * @param file the file
      * @return the result
      * @throws IOException if it cannot be read or contains something else; the message suggests a
-     * remedy
+     *     remedy
      */
     public static ProbeResult read(Path file) throws IOException {
         String text = Files.readString(file);

@@ -53,8 +53,8 @@ public final class DoctorCommand implements Callable<Integer> {
             fallbackValue = "",
             description =
                     "Query NCCL's RAS for the job that runs here: its communicators, and which"
-                    + " ranks are missing or behind. Default address: NCCL_RAS_ADDR, or"
-                    + " localhost:28028. Fails if there is no answer.")
+                            + " ranks are missing or behind. Default address: NCCL_RAS_ADDR, or"
+                            + " localhost:28028. Fails if there is no answer.")
     private @Nullable String ras;
 
     public DoctorCommand() {

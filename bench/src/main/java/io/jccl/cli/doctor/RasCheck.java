@@ -37,7 +37,7 @@ final class RasCheck {
                             "ras-unreachable",
                             "NCCL's RAS returned no report: " + e.getMessage(),
                             "run it on a node of a running job, or give its address:"
-                            + " --ras=host:port"));
+                                    + " --ras=host:port"));
             return with(report, problems, false, String.valueOf(e.getMessage()), null);
         }
     }

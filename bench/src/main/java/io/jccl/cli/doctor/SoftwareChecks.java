@@ -129,7 +129,7 @@ final class SoftwareChecks {
                 f -> !brokenSettings(f).isEmpty(),
                 SoftwareChecks::brokenSettings,
                 "correct the setting or unset it; it is not ignored, so that no other copy is"
-                + " used instead");
+                        + " used instead");
         t.row(
                 Severity.WARNING,
                 "nccl-conf-unreadable",

@@ -68,7 +68,7 @@ public final class FlightCommand implements Callable<Integer> {
             paramLabel = "<file>",
             description =
                     "Write a timeline in Horovod's format: for each collective how long ranks"
-                    + " waited for the last one, and how long it took.")
+                            + " waited for the last one, and how long it took.")
     private @Nullable Path horovod;
 
     @Option(

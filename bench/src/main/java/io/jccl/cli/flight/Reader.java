@@ -127,8 +127,10 @@ final class Reader {
         for (Path p : given) {
             if (!Files.exists(p)) {
                 throw new IllegalArgumentException(
-                        "'" + p + "' does not exist; give recordings, histories, or folders of"
-                        + " them");
+                        "'"
+                                + p
+                                + "' does not exist; give recordings, histories, or folders of"
+                                + " them");
             }
             if (!Files.isDirectory(p)) {
                 files.add(p);

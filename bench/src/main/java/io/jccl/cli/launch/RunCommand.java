@@ -106,7 +106,7 @@ public final class RunCommand implements Callable<Integer> {
             paramLabel = "<name[=value]>",
             description =
                     "A variable for all ranks, which inherit this command's anyway; without a"
-                    + " value it has to be set here. May be repeated.")
+                            + " value it has to be set here. May be repeated.")
     private List<String> variables = new ArrayList<>();
 
     @Option(
@@ -115,7 +115,7 @@ public final class RunCommand implements Callable<Integer> {
             converter = Count.class,
             description =
                     "How often all ranks are restarted after one has failed;"
-                    + " TORCHELASTIC_RESTART_COUNT has the number of the restart (default: 0).")
+                            + " TORCHELASTIC_RESTART_COUNT has the number of the restart (default: 0).")
     private int maxRestarts;
 
     @Option(
@@ -124,7 +124,7 @@ public final class RunCommand implements Callable<Integer> {
             converter = Count.Positive.class,
             description =
                     "How many ranks have to be left for the others to continue when some fail;"
-                    + " JCCL_STORE names a store for them (default: all of them).")
+                            + " JCCL_STORE names a store for them (default: all of them).")
     private @Nullable Integer minRanks;
 
     @Option(
@@ -154,7 +154,7 @@ public final class RunCommand implements Callable<Integer> {
             converter = Count.class,
             description =
                     "How long the others may continue after a rank has failed, to report what"
-                    + " they saw (default: 5).")
+                            + " they saw (default: 5).")
     private int grace = 5;
 
     @Option(

@@ -242,7 +242,7 @@ public final class BandwidthCommand implements Callable<Integer> {
                 if (count == 0) {
                     throw new IllegalStateException(
                             "--device cuda: this process sees no GPU; use --device host, or run"
-                            + " jccl doctor");
+                                    + " jccl doctor");
                 }
                 return IntStream.range(0, count).mapToObj(Cuda::device).toList();
             }

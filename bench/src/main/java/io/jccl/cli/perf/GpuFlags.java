@@ -20,7 +20,7 @@ final class GpuFlags {
             converter = Count.class,
             description =
                     "With --engine nccl: record the iterations as a CUDA graph and launch it this"
-                    + " many times; 0 is off (default: 0).")
+                            + " many times; 0 is off (default: 0).")
     private int graphLaunches;
 
     @Option(
@@ -134,7 +134,7 @@ final class GpuFlags {
                 "-y 1",
                 nccl
                         ? "operations go to a separate stream, which CUDA orders with its NULL"
-                        + " stream"
+                                + " stream"
                         : lacks + "CUDA streams");
         note(notes, !nccl && graphLaunches > 0, "-G " + graphLaunches, lacks + "CUDA graphs");
         note(notes, !nccl && registration > 0, "-R " + registration, lacks + "buffers to register");

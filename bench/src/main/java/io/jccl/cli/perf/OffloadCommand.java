@@ -144,7 +144,7 @@ public final class OffloadCommand implements Callable<Integer> {
             paramLabel = "<n>",
             description =
                     "Layers fetched ahead, within the budget (default: chosen from measured"
-                    + " times).")
+                            + " times).")
     private @Nullable Integer depth;
 
     @Option(
@@ -159,7 +159,7 @@ public final class OffloadCommand implements Callable<Integer> {
             names = "--backward",
             description =
                     "Each pass goes forward and backward, and copies out gradients as large as"
-                    + " the parameters.")
+                            + " the parameters.")
     private boolean backward;
 
     @Mixin private JsonOption json = new JsonOption();
@@ -251,7 +251,7 @@ public final class OffloadCommand implements Callable<Integer> {
             throw mistake(
                     spec,
                     "--compute-us, --ratio and --gemm each define a layer's work; give one of"
-                    + " them");
+                            + " them");
         }
         if (computeMicros != null && !(computeMicros >= 0 && computeMicros <= 60e6)) {
             throw mistake(spec, "--compute-us is " + computeMicros + ", expected 0 to 60000000");
@@ -349,7 +349,7 @@ public final class OffloadCommand implements Callable<Integer> {
                 if (Cuda.deviceCount() == 0) {
                     throw new IllegalStateException(
                             "--device cuda: this process sees no GPU; use --device host, or run"
-                            + " jccl doctor");
+                                    + " jccl doctor");
                 }
                 return Cuda.device(0);
             }

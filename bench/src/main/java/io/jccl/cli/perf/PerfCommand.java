@@ -94,7 +94,7 @@ public final class PerfCommand implements Callable<Integer> {
             converter = PerfValues.Algorithms.class,
             description =
                     "auto, direct, ring, tree, rd or pairwise; used for operations that support"
-                    + " it (default: auto).")
+                            + " it (default: auto).")
     private Algorithm algorithm = Algorithm.AUTO;
 
     @Option(
@@ -121,7 +121,7 @@ public final class PerfCommand implements Callable<Integer> {
             converter = PerfValues.Steering.class,
             description =
                     "advise: prints the NCCL settings of the plan; enforce: also sets them, and"
-                    + " puts"
+                            + " puts"
                             + " ranks on GPUs in the plan's order (default: advise).")
     private NcclSteering.@Nullable Mode steer;
 

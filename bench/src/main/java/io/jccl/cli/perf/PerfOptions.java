@@ -82,8 +82,8 @@ final class PerfOptions {
             converter = Count.class,
             description =
                     "Iterations before the timed ones, per size. Unless it is 0, up to two"
-                    + " seconds of warm-up come first, until the JVM has compiled the timed code"
-                    + " (default: 1).")
+                            + " seconds of warm-up come first, until the JVM has compiled the timed code"
+                            + " (default: 1).")
     private int warmups = 1;
 
     @Option(
@@ -145,8 +145,7 @@ final class PerfOptions {
             names = {"-g", "--ngpus"},
             paramLabel = "<count>",
             converter = Count.class,
-            description =
-                    "Ranks per thread; on the host each has its own thread (default: 1).")
+            description = "Ranks per thread; on the host each has its own thread (default: 1).")
     private int devices = 1;
 
     @Option(

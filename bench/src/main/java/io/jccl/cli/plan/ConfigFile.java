@@ -19,8 +19,8 @@ import java.util.function.Function;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A model's shape from the {@code config.json} of a Hugging Face checkpoint. Fields that a
- * file leaves out have the defaults of the Transformers library's configuration classes. A separate
+ * A model's shape from the {@code config.json} of a Hugging Face checkpoint. Fields that a file
+ * leaves out have the defaults of the Transformers library's configuration classes. A separate
  * class, so that nothing else loads Jackson.
  */
 final class ConfigFile {

@@ -35,7 +35,7 @@ final class ModelOptions {
             converter = Amounts.Count.class,
             description =
                     "Or its number of parameters, such as 1.3B, with a shape like GPT-3's, or in"
-                    + " addition to its shape.")
+                            + " addition to its shape.")
     private @Nullable Long parameters;
 
     @Option(

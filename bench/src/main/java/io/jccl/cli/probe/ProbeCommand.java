@@ -135,7 +135,7 @@ public final class ProbeCommand implements Callable<Integer> {
             defaultValue = "60",
             description =
                     "Approximate time limit; measurements that exceed it are skipped and reported"
-                    + " as such"
+                            + " as such"
                             + " (default: ${DEFAULT-VALUE}).")
     private double seconds;
 

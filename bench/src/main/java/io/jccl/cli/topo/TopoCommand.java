@@ -95,7 +95,7 @@ public final class TopoCommand implements Callable<Integer> {
             paramLabel = "<count>",
             description =
                     "Choose the given number of GPUs with the highest bandwidth together, and"
-                    + " report the value for CUDA_VISIBLE_DEVICES.")
+                            + " report the value for CUDA_VISIBLE_DEVICES.")
     private @Nullable Integer best;
 
     @Option(
@@ -103,7 +103,7 @@ public final class TopoCommand implements Callable<Integer> {
             paramLabel = "<file>",
             description =
                     "Output of nccl-tests or of a jccl benchmark, as text or JSON: compare each"
-                    + " size with the prediction, and list what to check.")
+                            + " size with the prediction, and list what to check.")
     private @Nullable Path measured;
 
     @Option(

@@ -20,10 +20,10 @@ import jdk.jfr.FlightRecorder;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Metrics of each step in files that are read during a run: a table of comma-separated
- * values, and event files of TensorBoard; and in Java's flight recorder. What is written is
- * complete after each step. A run resumed from a checkpoint appends to both; steps that were
- * repeated are there twice, the later one last.
+ * Metrics of each step in files that are read during a run: a table of comma-separated values, and
+ * event files of TensorBoard; and in Java's flight recorder. What is written is complete after each
+ * step. A run resumed from a checkpoint appends to both; steps that were repeated are there twice,
+ * the later one last.
  *
  * <p>An error of writing ends the file, not the run: it is reported as a warning.
  *

@@ -12,7 +12,7 @@ final class MixtureOptions {
             paramLabel = "<n>",
             description =
                     "Minimum slots of an expert, whatever the factor gives; 4 in DeepSpeed"
-                    + " (default:"
+                            + " (default:"
                             + " ${DEFAULT-VALUE}).")
     private int minCapacity;
 
@@ -20,7 +20,7 @@ final class MixtureOptions {
             names = "--residual-expert",
             description =
                     "Every token also passes through a shared expert, which all ranks have; the"
-                    + " weights of its"
+                            + " weights of its"
                             + " output and of the others' are learned.")
     private boolean residual;
 
@@ -55,7 +55,7 @@ final class MixtureOptions {
             names = "--router-sample",
             description =
                     "In training, sample a token's last expert in proportion to the gates, as"
-                    + " with Gumbel noise on logits; RSample in DeepSpeed.")
+                            + " with Gumbel noise on logits; RSample in DeepSpeed.")
     boolean sample;
 
     @Option(

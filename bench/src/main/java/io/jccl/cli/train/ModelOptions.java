@@ -21,7 +21,7 @@ final class ModelOptions {
             paramLabel = "<jccl|gpt2|llama>",
             description =
                     "Type of its blocks: JCCL's own without gains and biases, GPT-2's, or Llama's"
-                    + " (default: jccl, or that of --load).")
+                            + " (default: jccl, or that of --load).")
     private @Nullable String kind;
 
     @Option(

@@ -72,7 +72,7 @@ public final class TrainCommand implements Callable<Integer> {
             converter = Engine.Converter.class,
             description =
                     "Communication backend; mpi under mpirun (default: host, or JCCL_ENGINE; nccl"
-                    + " with"
+                            + " with"
                             + " --device cuda).")
     private @Nullable Engine engine;
 
@@ -89,7 +89,7 @@ public final class TrainCommand implements Callable<Integer> {
             paramLabel = "<file>",
             description =
                     "A DeepSpeed configuration, for whatever the flags do not set: batch,"
-                    + " optimizer, ZeRO stage, offload, bfloat16.")
+                            + " optimizer, ZeRO stage, offload, bfloat16.")
     private @Nullable Path deepSpeed;
 
     @Mixin private CorpusOptions text = new CorpusOptions();
@@ -141,8 +141,7 @@ public final class TrainCommand implements Callable<Integer> {
             names = "--timeout",
             defaultValue = "60",
             paramLabel = "<seconds>",
-            description =
-                    "How long to wait for a missing rank (default:" + " ${DEFAULT-VALUE}).")
+            description = "How long to wait for a missing rank (default:" + " ${DEFAULT-VALUE}).")
     private int timeout;
 
     @Option(
@@ -152,7 +151,7 @@ public final class TrainCommand implements Callable<Integer> {
             paramLabel = "<sets>",
             description =
                     "Train with one set of techniques after another, and once on a single rank;"
-                    + " losses have to agree. Sets are separated by ';', such as 'dp=2"
+                            + " losses have to agree. Sets are separated by ';', such as 'dp=2"
                             + " zero=3; tp=2 bf16'; 'routers' trains once with each router"
                             + " (default: every technique).")
     private @Nullable String compare;
@@ -448,8 +447,9 @@ public final class TrainCommand implements Callable<Integer> {
     private int compared(
             Engine chosen, Corpus corpus, Path folder, PrintWriter out, Progress progress)
             throws IOException {
-        require(ranks == null, "-g is for one run; with --compare each set of techniques defines"
-        + " the ranks");
+        require(
+                ranks == null,
+                "-g is for one run; with --compare each set of techniques defines" + " the ranks");
         TrainComparison comparison =
                 new TrainComparison(
                         chosen,

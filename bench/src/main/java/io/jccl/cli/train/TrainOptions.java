@@ -34,7 +34,7 @@ final class TrainOptions {
             paramLabel = "<host|cuda>",
             description =
                     "What the model computes on; with cuda each rank has a GPU and uses NCCL"
-                    + " (default: ${DEFAULT-VALUE}).")
+                            + " (default: ${DEFAULT-VALUE}).")
     Where where = Where.host;
 
     @Option(

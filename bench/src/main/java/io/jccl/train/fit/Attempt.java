@@ -71,7 +71,7 @@ public sealed interface Attempt {
      * @param parameters of the model
      * @param tier the full tier
      * @param asked bytes of the failed allocation; 0 if a library made it, which reports neither
-     * this nor the free bytes
+     *     this nor the free bytes
      * @param free free bytes on that rank
      */
     record Refused(int blocks, long parameters, Tier tier, long asked, long free)

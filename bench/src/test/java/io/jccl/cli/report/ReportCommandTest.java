@@ -336,7 +336,7 @@ class ReportCommandTest {
                 ". | | is a folder; give files that",
                 "a | | is empty; give files",
                 "a | {\"config\": {\"collective\": \"all_reduce\"}, | ends in the middle, in line"
-                + " 1: it is truncated; copy it completely, or measure again",
+                        + " 1: it is truncated; copy it completely, or measure again",
                 "a | size,time | is not JSON: ",
                 "a | {} trailing | is not JSON: ",
                 "a | {\"jcclFlight\": 1} | is JSON of something else; give files",

@@ -298,7 +298,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
      * @throws OffloadMemoryException if the drive has no room for the manifest; nothing is
      *     committed then, and the commit can be repeated
      * @throws JcclException if the drive fails; unless the message states otherwise nothing is
-     * committed
+     *     committed
      */
     public void commit(long step) {
         if (isScratch()) {

@@ -52,7 +52,7 @@ public final class Safetensors implements AutoCloseable {
      * @return the tensors of all files
      * @throws NoSuchFileException if a file is missing
      * @throws IOException if a file was cut or is not in this format, or a tensor is not in the
-     * file that the index names; the message names file and tensor
+     *     file that the index names; the message names file and tensor
      */
     public static Safetensors open(Path file) throws IOException {
         Safetensors all = new Safetensors(file);

@@ -81,7 +81,7 @@ public final class TopologyXml {
      * @param machine index in {@link Topology#machines()}; 0 if there are none
      * @return the XML
      * @throws IllegalArgumentException as {@link #write(Topology)}, or if the machine does not
-     * exist
+     *     exist
      */
     public static String write(Topology topology, int machine) {
         int machines = Math.max(1, topology.machines().size());

@@ -134,7 +134,7 @@ record Header(
      * Reads the header.
      *
      * @param span from the first GPU on; wrapped lines are joined without a mark, as the ends of
-     * names and headings are evident
+     *     names and headings are evident
      * @param labels first words of the lines that follow
      */
     static Header parse(
