@@ -144,8 +144,8 @@ final class TechniqueCheck {
         require(
                 !m.residual() || !shape.sharedExpert(),
                 "--residual-expert and --shared-expert are both given; they are one expert in"
-                        + " addition to the"
-                        + " others, with and without learned weights, so leave out one");
+                        + " addition to the others, with and without learned weights, so leave out"
+                        + " one");
         require(
                 !m.sample() || shape.routing().samples(),
                 "--router-sample draws a token's last expert, but with --router "

@@ -40,8 +40,7 @@ import picocli.CommandLine.Spec;
         footer = {
             "",
             "Exit status: 0 if every result was correct and nothing grew, 1 if not, 2 for a"
-                    + " mistake on"
-                    + " the command line.",
+                    + " mistake on the command line.",
         })
 public final class SoakCommand implements Callable<Integer> {
     /** Readings in a run. */

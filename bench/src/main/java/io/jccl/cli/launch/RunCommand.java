@@ -42,10 +42,9 @@ import picocli.CommandLine.Spec;
             "  jccl run -n 8 --nnodes 2 --node-rank 1 --master-addr node0 -- -jar trainer.jar",
             "",
             "Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, JCCL_JOB_ID, JCCL_BIND"
-                    + " and, if none is set, a random JCCL_STORE_SECRET."
-                    + " Exit status: that of the rank that failed first, or 0."
-                    + " SIGINT, SIGTERM and SIGHUP are forwarded to all ranks; a second signal,"
-                    + " such as another Ctrl-C, kills them.",
+                    + " and, if none is set, a random JCCL_STORE_SECRET. Exit status: that of the"
+                    + " rank that failed first, or 0. SIGINT, SIGTERM and SIGHUP are forwarded to"
+                    + " all ranks; a second signal, such as another Ctrl-C, kills them.",
         })
 public final class RunCommand implements Callable<Integer> {
     /** Variables that this command sets itself. */
@@ -115,7 +114,8 @@ public final class RunCommand implements Callable<Integer> {
             converter = Count.class,
             description =
                     "How often all ranks are restarted after one has failed;"
-                            + " TORCHELASTIC_RESTART_COUNT has the number of the restart (default: 0).")
+                            + " TORCHELASTIC_RESTART_COUNT has the number of the restart (default:"
+                            + " 0).")
     private int maxRestarts;
 
     @Option(

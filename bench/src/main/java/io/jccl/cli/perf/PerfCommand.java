@@ -121,8 +121,7 @@ public final class PerfCommand implements Callable<Integer> {
             converter = PerfValues.Steering.class,
             description =
                     "advise: prints the NCCL settings of the plan; enforce: also sets them, and"
-                            + " puts"
-                            + " ranks on GPUs in the plan's order (default: advise).")
+                            + " puts ranks on GPUs in the plan's order (default: advise).")
     private NcclSteering.@Nullable Mode steer;
 
     public PerfCommand(Collective collective) {

@@ -135,8 +135,7 @@ public final class ProbeCommand implements Callable<Integer> {
             defaultValue = "60",
             description =
                     "Approximate time limit; measurements that exceed it are skipped and reported"
-                            + " as such"
-                            + " (default: ${DEFAULT-VALUE}).")
+                            + " as such (default: ${DEFAULT-VALUE}).")
     private double seconds;
 
     @Mixin private JsonOption json = new JsonOption();

@@ -100,9 +100,7 @@ public final class Reports {
             String command = first.root().path("config").path("collective").asText("");
             String name = command.isEmpty() ? first.kind().command() : command;
             String title =
-                    first.kind() == Kind.PEERS
-                            ? "JCCL compared with its peers"
-                            : "jccl" + " " + name;
+                    first.kind() == Kind.PEERS ? "JCCL compared with its peers" : "jccl " + name;
             page = begin(title, first.root());
         } else {
             page = new Page("jccl report: " + runs.size() + " runs");

@@ -12,16 +12,14 @@ final class MixtureOptions {
             paramLabel = "<n>",
             description =
                     "Minimum slots of an expert, whatever the factor gives; 4 in DeepSpeed"
-                            + " (default:"
-                            + " ${DEFAULT-VALUE}).")
+                            + " (default: ${DEFAULT-VALUE}).")
     private int minCapacity;
 
     @Option(
             names = "--residual-expert",
             description =
                     "Every token also passes through a shared expert, which all ranks have; the"
-                            + " weights of its"
-                            + " output and of the others' are learned.")
+                            + " weights of its output and of the others' are learned.")
     private boolean residual;
 
     @Option(

@@ -72,8 +72,7 @@ public final class TrainCommand implements Callable<Integer> {
             converter = Engine.Converter.class,
             description =
                     "Communication backend; mpi under mpirun (default: host, or JCCL_ENGINE; nccl"
-                            + " with"
-                            + " --device cuda).")
+                            + " with --device cuda).")
     private @Nullable Engine engine;
 
     @Mixin private BindOption bind = new BindOption();
@@ -141,7 +140,7 @@ public final class TrainCommand implements Callable<Integer> {
             names = "--timeout",
             defaultValue = "60",
             paramLabel = "<seconds>",
-            description = "How long to wait for a missing rank (default:" + " ${DEFAULT-VALUE}).")
+            description = "How long to wait for a missing rank (default: ${DEFAULT-VALUE}).")
     private int timeout;
 
     @Option(
@@ -449,7 +448,7 @@ public final class TrainCommand implements Callable<Integer> {
             throws IOException {
         require(
                 ranks == null,
-                "-g is for one run; with --compare each set of techniques defines" + " the ranks");
+                "-g is for one run; with --compare each set of techniques defines the ranks");
         TrainComparison comparison =
                 new TrainComparison(
                         chosen,
