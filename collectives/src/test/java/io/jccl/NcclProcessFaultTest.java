@@ -170,7 +170,7 @@ class NcclProcessFaultTest {
             report.is(
                     CollectiveTimeoutException.class,
                     "rank 1 has completed",
-                    "NCCL's own " + heading,
+                    "NCCL's " + heading,
                     "behind: rank 1 has launched 3 of 5 operations of the kind AllReduce",
                     "[communicator 0x48a1]");
             assertTrue(

@@ -433,7 +433,7 @@ class TopologyReaderTest {
         assertEquals("GNS", m.codes().get(1).get(2).text());
         Topology t = TopologyReader.topology(m, STRICT);
         assertEquals("CNS", t.code(0, 2).text());
-        assertEquals(1, warned(t, "-p2p tells"));
+        assertEquals(1, warned(t, "-p2p shows"));
     }
 
     @Test
