@@ -208,10 +208,7 @@ class SafetensorsTest {
         Path index = folder.resolve("m.safetensors.index.json");
         String[][] cases = {
             {"{'weight_map':{'third':'a.safetensors'}}", "tensor third in"},
-            {
-                "{'weight_map':{'first':'../a.safetensors'}}",
-                "tensor first in '../a.safetensors'"
-            },
+            {"{'weight_map':{'first':'../a.safetensors'}}", "tensor first in '../a.safetensors'"},
             {"{'weight_map':{'first':'b.safetensors'}}", "b.safetensors"},
             {"{'metadata':{}}", "no weight_map"},
             {"{'weight_map'", "not the JSON"},
