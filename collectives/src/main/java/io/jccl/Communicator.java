@@ -564,32 +564,33 @@ public interface Communicator extends AutoCloseable {
     @Nullable Communicator split(int colour, int key);
 
     /**
-     * Makes a communicator without some ranks; all that remain call it with the same list, and it
-     * waits for them, up to the timeout, on the calling thread. The new ranks are the old ones
-     * without gaps. This communicator is left to be closed; buffers of its device serve the new one
-     * too.
+     * Creates a communicator without some ranks. All remaining ranks call it with the same list;
+     * the calling thread waits for them up to the timeout. They are renumbered without gaps, in the
+     * old order. The caller still closes this communicator; buffers of its device can be used with
+     * the new one.
      *
-     * <p>With {@code abort} it works after a failure as well: survivors of a rank that died go on.
-     * How they agree on who is left, and an example, is in docs/launching.md. On NCCL they join
-     * again by the store of this communicator; without {@code abort} it needs NCCL 2.27.
+     * <p>With {@code abort} it also works after a failure, so that the survivors of a rank that
+     * died can continue; docs/launching.md shows how they agree on the remaining ranks. On NCCL
+     * they join again through the store of this communicator; without {@code abort} it needs NCCL
+     * 2.27.
      *
      * @param excluded ranks to leave out, not this one
-     * @param abort whether operations under way are ended first, as after a failure; this
-     *     communicator is unusable afterwards
+     * @param abort whether to end operations in flight first, as after a failure; this communicator
+     *     is unusable afterwards
      * @return the new communicator
-     * @throws IllegalArgumentException if the list names this rank, or one that is not there
+     * @throws IllegalArgumentException if the list contains this rank, or one that does not exist
      * @throws IllegalStateException within {@link Group#run}, or without abort while operations are
      *     enqueued; nothing changes
-     * @throws RankFailedException if one of those that remain ends or gives up meanwhile; leave it
-     *     out as well, and call again
-     * @throws CollectiveTimeoutException if one of those that remain does not call it in time
-     * @throws UnsupportedOperationException if the engine has no such thing, as MPI's
+     * @throws RankFailedException if a remaining rank ends or gives up during the call; exclude it
+     *     too, and call again
+     * @throws CollectiveTimeoutException if a remaining rank does not call it in time
+     * @throws UnsupportedOperationException if the engine does not support it, such as MPI
      */
     default Communicator shrink(List<Integer> excluded, boolean abort) {
         throw new UnsupportedOperationException(
                 "engine "
                         + engine()
-                        + " cannot leave ranks out; start the run again from its checkpoint");
+                        + " cannot exclude ranks; restart the run from its checkpoint");
     }
 
     /**

@@ -41,12 +41,12 @@ public final class ReduceOp {
     public static final ReduceOp PROD = new ReduceOp(Kind.PROD, 1, 1);
 
     /**
-     * Smallest element over all ranks. NaN if any is NaN; NCCL gives the smallest that is not, and
-     * MPI does not say.
+     * Smallest element over all ranks. NaN if any is NaN; NCCL returns the smallest number instead,
+     * and MPI leaves it undefined.
      */
     public static final ReduceOp MIN = new ReduceOp(Kind.MIN, 1, 1);
 
-    /** Largest element over all ranks; of NaN as {@link #MIN}. */
+    /** Largest element over all ranks; NaN as for {@link #MIN}. */
     public static final ReduceOp MAX = new ReduceOp(Kind.MAX, 1, 1);
 
     /**

@@ -147,7 +147,7 @@ class NcclDisagreementTest {
                                         Thread.sleep(10);
                                     }
                                 }));
-        assertTrue(text.contains("rank 2 has not come to it"), text);
+        assertTrue(text.contains("rank 2 has not reached it"), text);
     }
 
     @Tag("exhaustive")

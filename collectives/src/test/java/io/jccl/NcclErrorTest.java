@@ -315,7 +315,7 @@ class NcclErrorTest {
         TestFake.sticky(700);
         CudaFatalException e = assertThrows(CudaFatalException.class, () -> stream.synchronize());
         assertEquals(700, e.error());
-        names(e, "cudaErrorIllegalAddress", "start it anew");
+        names(e, "cudaErrorIllegalAddress", "restart it");
         assertThrows(CudaFatalException.class, () -> c.device().allocate(DataType.INT8, 1));
         JcclException next =
                 assertThrows(
@@ -329,7 +329,7 @@ class NcclErrorTest {
                         });
         names(next, "cudaErrorIllegalAddress");
         assertTrue(
-                NcclRanks.text(next).contains("start it anew")
+                NcclRanks.text(next).contains("restart it")
                         || NcclRanks.text(next).contains("cannot use CUDA any more"),
                 next::toString);
         NcclRanks.close(ranks);

@@ -163,14 +163,14 @@ class NcclProcessFaultTest {
 
     /** The second form is NCCL's before 2.28.7, which does not report process ids. */
     @ParameterizedTest
-    @CsvSource("NORMAL, RAS says:")
+    @CsvSource("NORMAL, RAS reports:")
     void aTimeoutReportsWhatRasKnows(Manner manner, String heading) throws IOException {
         try (FakeRas ras = new FakeRas(manner, 0)) {
             Report report = timeoutBeside(ras, true);
             report.is(
                     CollectiveTimeoutException.class,
                     "rank 1 has completed",
-                    "NCCL's own " + heading,
+                    "NCCL's " + heading,
                     "behind: rank 1 has launched 3 of 5 operations of the kind AllReduce",
                     "[communicator 0x48a1]");
             assertTrue(
@@ -202,7 +202,7 @@ class NcclProcessFaultTest {
     @Tag("exhaustive")
     @Test
     void aTimeoutReportsWhatAnOlderRasKnows() throws IOException {
-        aTimeoutReportsWhatRasKnows(Manner.OLD, "RAS says (perhaps of another job here):");
+        aTimeoutReportsWhatRasKnows(Manner.OLD, "RAS reports (perhaps of another job here):");
     }
 
     @Tag("exhaustive")

@@ -338,7 +338,7 @@ public enum Collective {
      * Checks that the operation is defined for a number of ranks.
      *
      * @param n number of ranks
-     * @throws IllegalArgumentException if it is not; the message tells what to do
+     * @throws IllegalArgumentException if it is not; the message suggests a remedy
      */
     public void checkRanks(int n) {
         if (this == HYPERCUBE && Integer.bitCount(n) != 1) {

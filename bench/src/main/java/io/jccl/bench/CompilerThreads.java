@@ -81,7 +81,7 @@ final class CompilerThreads {
     private static boolean busy(List<Path> threads) {
         for (Path stat : threads) {
             String line = read(stat);
-            // The state follows the name, which stands in parentheses.
+            // The state follows the name, which is in parentheses.
             int state = line.lastIndexOf(')') + 2;
             if (state < line.length() && (line.charAt(state) == 'R' || line.charAt(state) == 'D')) {
                 return true;

@@ -20,7 +20,7 @@ final class Doubts {
     /** Part of the measurements that may have such a spread. */
     private static final double SPREAD_ROWS = 0.25;
 
-    /** Shorter runs say nothing in hundredths of a second. */
+    /** Shorter runs cannot be judged in hundredths of a second. */
     private static final double SECONDS = 0.2;
 
     private final MachineLoad load;

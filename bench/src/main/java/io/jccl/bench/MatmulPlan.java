@@ -37,8 +37,7 @@ public record MatmulPlan(long n, int ranks, int high, long width, long depth) {
      * Finds the plan with the least data movement.
      *
      * @param deviceBytes maximum device memory of a rank
-     * @throws IllegalArgumentException if there is none; the message tells how much memory is
-     *     needed
+     * @throws IllegalArgumentException if there is none; the message states the memory needed
      */
     public static MatmulPlan of(long n, int ranks, long deviceBytes) {
         if (n < ranks) {

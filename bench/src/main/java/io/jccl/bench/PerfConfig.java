@@ -118,7 +118,7 @@ public record PerfConfig(
          *
          * @param bytes size of the operation
          * @return true below {@link #AUTOMATIC_BELOW} unless {@code -n}, {@code -I} or {@code -G}
-         *     say otherwise
+         *     is given
          */
         public boolean isAutomatic(long bytes) {
             return automatic && !perIteration && graphLaunches == 0 && bytes < AUTOMATIC_BELOW;

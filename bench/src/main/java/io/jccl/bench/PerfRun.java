@@ -45,7 +45,7 @@ public final class PerfRun {
 
     private static final long TIMED_SEED = 99;
 
-    /** What a case costs whatever its size, as so many bytes; for progress. */
+    /** The fixed cost of a case, expressed in bytes; for progress. */
     private static final long CASE_BYTES = 1 << 20;
 
     /** Looks at how long an iteration takes; a few may be longer by accident. */
@@ -220,7 +220,7 @@ public final class PerfRun {
                 / 1e3;
     }
 
-    /** Device memory that NCCL holds, or -1 where nobody says. */
+    /** Device memory that NCCL holds, or -1 where it is unknown. */
     private long communicatorMemory() {
         try {
             return config.buffers().reported() && comm instanceof NcclCommunicator nccl

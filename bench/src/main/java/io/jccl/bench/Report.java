@@ -16,7 +16,7 @@ public interface Report {
      * @param group its group
      * @param pid its process
      * @param host its machine
-     * @param engine what carries its data
+     * @param engine its communication backend
      * @param index its device among those of the machine's kind
      * @param model its processor
      * @param cpus CPUs that it may run on, as the kernel lists them; empty if unknown
@@ -37,7 +37,7 @@ public interface Report {
      * What ran before the first measurement.
      *
      * @param seconds how long
-     * @param operations how many on each rank; 0 if it was not asked for
+     * @param operations how many on each rank; 0 if not requested
      * @param paths combinations of data type and reduction
      * @param steady how many of them had windows that agree at the end
      */
@@ -169,7 +169,7 @@ public interface Report {
      * @param busBw bus bandwidth in 1e9 bytes a second
      * @param wrong wrong elements on all ranks, or -1 if not checked
      * @param spread times of the batches
-     * @param iterations single times, if asked for
+     * @param iterations single times, if requested
      */
     record Measurement(
             double micros,
@@ -220,8 +220,8 @@ public interface Report {
      *
      * @param outOfBounds how many checks found a wrong value, each rank's counted
      * @param busBw mean bus bandwidth over all measurements
-     * @param enough whether that is as much as was asked for; null if nothing was
-     * @param memory if asked for
+     * @param enough whether that reaches the required value; null if none was set
+     * @param memory if requested
      * @param warning why the times may be wrong and what to do; null if nothing speaks against them
      */
     record Summary(

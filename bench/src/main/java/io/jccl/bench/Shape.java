@@ -37,7 +37,7 @@ record Shape(long count, long send, long recv, long sendShift, long recvShift, i
         /**
          * The counts for a size.
          *
-         * @param bytes the size asked for: that of the larger side
+         * @param bytes the requested size: that of the larger side
          * @param elementSize bytes in an element
          * @param n number of ranks
          * @return the counts. Blocks are rounded down to 16 bytes, so that each starts aligned

@@ -32,7 +32,7 @@ public record Split(String text, IntBinaryOperator operator, int value) {
      *
      * @param environment variables
      * @return the split, {@link #NONE} without them
-     * @throws IllegalArgumentException if one is malformed; the message tells what to do
+     * @throws IllegalArgumentException if one is malformed; the message suggests a remedy
      */
     public static Split of(Map<String, String> environment) {
         String mask = environment.get(MASK);

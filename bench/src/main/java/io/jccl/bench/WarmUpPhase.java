@@ -40,7 +40,7 @@ final class WarmUpPhase {
     /** No longer than a window, or little would run where the compiler gets little time. */
     private static final double PAUSE_NANOS = 20e6;
 
-    /** A window is no more than so many times as long as the one before. */
+    /** A window is at most this many times as long as the one before. */
     private static final int GROWTH = 8;
 
     /** The JVM compiles a method at its best after 5,000 to 15,000 calls; loops sooner. */
@@ -181,7 +181,7 @@ final class WarmUpPhase {
         mine[iterations.length] = (double) (System.nanoTime() - start);
         mine[iterations.length + 1] = compiled ? 1 : 0;
         double[] all = exchange.combine(ReduceOp.MAX, mine);
-        // What goes on between measurements: met for the first time it would make the JVM throw
+        // The code between measurements: encountered for the first time it would make the JVM throw
         // away the code that it has compiled, and compile again while the first sizes are timed.
         comm.barrier(stream);
         exchange.average(config.timing().average(), Arrays.copyOf(mine, BatchTimer.MORE_BATCHES));

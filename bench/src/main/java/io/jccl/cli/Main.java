@@ -107,12 +107,12 @@ public final class Main {
         add(
                 Group.BENCHMARKS,
                 "probe",
-                "Measure what compute, memory and links of this machine do.",
+                "Measure compute, memory and links of this machine.",
                 args -> new ProbeCommand());
         add(
                 Group.BENCHMARKS,
                 "report",
-                "Lay the JSON of several runs over each other, as a table and as a page.",
+                "Compare the JSON of several runs, as a table and as a page.",
                 args -> new ReportCommand());
         add(
                 Group.DIAGNOSE,
@@ -122,28 +122,29 @@ public final class Main {
         add(
                 Group.DIAGNOSE,
                 "topo",
-                "Show how the GPUs are linked, which rings and trees use that, and what to expect.",
+                "Show how the GPUs are linked, the best rings and trees, and the expected"
+                        + " performance.",
                 args -> new TopoCommand());
         add(
                 Group.DIAGNOSE,
                 "selftest",
-                "Check every operation on the devices here.",
+                "Check every operation on this machine's devices.",
                 args -> new SelfTestCommand());
         add(
                 Group.DIAGNOSE,
                 "soak",
-                "Run very many mixed operations and see whether anything grows.",
+                "Run very many mixed operations and check whether anything grows.",
                 args -> new SoakCommand());
         add(
                 Group.DIAGNOSE,
                 "flight",
-                "Merge the recordings of all ranks: who diverged, who is late, which links are"
-                        + " slow.",
+                "Merge the recordings of all ranks: which diverged, which are late, which links"
+                        + " are slow.",
                 args -> new FlightCommand());
         add(
                 Group.TRAIN_AND_PLAN,
                 "train",
-                "Train a small GPT with every technique of parallelism by a flag.",
+                "Train a small GPT, with a flag for every technique of parallelism.",
                 args -> new TrainCommand());
         add(
                 Group.TRAIN_AND_PLAN,
@@ -153,7 +154,8 @@ public final class Main {
         add(
                 Group.TRAIN_AND_PLAN,
                 "plan",
-                "Show what training a model needs, what fits, and the largest that does.",
+                "Show what training a model needs, whether it fits, and the largest model that"
+                        + " does.",
                 args -> new PlanCommand());
         add(
                 Group.LAUNCH,
@@ -170,7 +172,7 @@ public final class Main {
         add(
                 Group.ABOUT,
                 "completion",
-                "Print a script by which bash and zsh complete command lines.",
+                "Print a completion script for bash and zsh.",
                 args -> new CompletionCommand());
         // For the launcher's cache.
         add(Group.HIDDEN, "warm-up", "", args -> new WarmUp());

@@ -59,7 +59,7 @@ final class CarriedFile {
     /**
      * Reads a file written by {@link #save}.
      *
-     * @throws IOException if the file does not match the buffers or is damaged; the message tells
+     * @throws IOException if the file does not match the buffers or is damaged; the message states
      *     which
      */
     static void load(Path file, List<Buffer> buffers) throws IOException {

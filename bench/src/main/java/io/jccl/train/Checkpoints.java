@@ -424,7 +424,7 @@ final class Checkpoints {
     private void check(Path file, JsonNode run) throws IOException {
         for (String name : (Iterable<String>) description::fieldNames) {
             String here = description.get(name).asText();
-            // Earlier versions had one kind of model, and did not say it.
+            // Earlier versions had one kind of model, and did not record it.
             String there = run.path(name).asText(name.equals(MODEL) ? "jccl" : "");
             if (!here.equals(there)) {
                 throw new IOException(
@@ -435,7 +435,7 @@ final class Checkpoints {
                                 + there
                                 + ", this one has "
                                 + here
-                                + "; resume with the same, or start anew without --resume");
+                                + "; resume with the same, or start again without --resume");
             }
         }
     }

@@ -13,7 +13,7 @@ import java.util.BitSet;
  * A text to train on, as tokens.
  *
  * @param tokens of the text
- * @param vocabulary what they stand for
+ * @param vocabulary the meaning of the tokens
  * @param source its source, for reports
  */
 public record Corpus(Tokens tokens, Vocabulary vocabulary, String source) {

@@ -33,7 +33,7 @@ public record GptShape(
         boolean sharedExpert,
         Architecture architecture,
         MixtureSettings mixture) {
-    /** Width of the feed-forward part as a multiple of the hidden size, but for SwiGLU. */
+    /** Width of the feed-forward part as a multiple of the hidden size, except for SwiGLU. */
     static final int WIDTH = 4;
 
     /** Standard deviations of the embeddings of GPT-2; Llama's token embedding has the same. */

@@ -61,7 +61,7 @@ public final class ModelConfig {
         try {
             return new ModelConfig(file, new ObjectMapper().readTree(file.toFile())).shape();
         } catch (JsonProcessingException e) {
-            throw new IOException(file + " is no JSON: " + e.getOriginalMessage(), e);
+            throw new IOException(file + " is not JSON: " + e.getOriginalMessage(), e);
         }
     }
 

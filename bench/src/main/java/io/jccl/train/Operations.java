@@ -9,10 +9,10 @@ import io.jccl.parallel.RouterNoise;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What a model computes besides products, on the memory of one device, in the order of its default
- * stream. Elements are float32 but where it says otherwise. The host and a GPU have the same
- * formulas: those of {@code io.jccl.kernel.LayerLoops} and of the kernels that are tested against
- * them.
+ * A model's computations other than products, on the memory of one device, in the order of its
+ * default stream. Elements are float32 unless documented otherwise. The host and a GPU have the
+ * same formulas: those of {@code io.jccl.kernel.LayerLoops} and of the kernels that are tested
+ * against them.
  *
  * <p><b>Threads:</b> one at a time.
  */

@@ -46,7 +46,7 @@ final class Profile implements AutoCloseable {
      *
      * @param axes time in operations of each axis
      * @param inline time in operations on the training threads, which wait for them; on a GPU in
-     *     those on any stream, whatever runs beside them
+     *     those on any stream, whatever runs concurrently
      * @param queued time in operations on other streams, without a pipeline's messages, whose
      *     receives last as long as the sender computes
      * @param queuedGathers the part of {@code queued} in allGathers

@@ -113,7 +113,7 @@ public final class RankMemory implements AutoCloseable {
 
     /**
      * What is left of a limit at the peak, which is now where memory was only allocated so far.
-     * Slabs occupy more than is in use, so the {@linkplain Budgets budgets} do not tell.
+     * Slabs occupy more than is in use, so the {@linkplain Budgets budgets} do not show it.
      *
      * @param tier which
      * @return bytes, 0 or more

@@ -6,7 +6,7 @@ import java.util.List;
 import java.util.OptionalDouble;
 
 /**
- * How parameters are updated, besides rule and learning rate.
+ * How parameters are updated, apart from rule and learning rate.
  *
  * @param schedule of the learning rate
  * @param clip largest norm of the gradients of the whole model, to which they are scaled down;

@@ -20,7 +20,7 @@ import org.jspecify.annotations.Nullable;
  * @param nvme folder for optimizer state in files; null without
  * @param checkpoint folder for checkpoints; null for none
  * @param every steps between two checkpoints; the last step is saved too
- * @param resume {@link #START}, {@link #NEWEST}, or the step of the checkpoint to go on from
+ * @param resume {@link #START}, {@link #NEWEST}, or the step of the checkpoint to resume from
  * @param load safetensors file, index or folder to begin with; null for initial values by the seed
  * @param save folder for safetensors files after the last step; null for none
  */

@@ -2,7 +2,7 @@ package io.jccl.train;
 
 import io.jccl.device.Buffer;
 
-/** Experts and, beside them, two matrices that all tokens pass; their outputs are added. */
+/** Experts and, in addition, two matrices that all tokens pass through; their outputs are added. */
 final class SharedExpert implements FeedForward {
     private final Workspace work;
     private final FeedForward experts;

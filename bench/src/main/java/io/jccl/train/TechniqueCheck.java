@@ -136,15 +136,16 @@ final class TechniqueCheck {
                         + shape.experts());
         require(
                 !shape.sharedExpert() || shape.experts() > 0,
-                "--shared-expert stands beside experts, but the model has none; give --experts");
+                "--shared-expert needs experts, but the model has none; give --experts");
         MixtureSettings m = shape.mixture();
         require(
                 !m.ofExperts() || shape.experts() > 0,
                 m.text() + " is for experts, but the model has none; give --experts");
         require(
                 !m.residual() || !shape.sharedExpert(),
-                "--residual-expert and --shared-expert are both given; they are one expert beside the"
-                        + " others, with and without learned weights, so leave out one");
+                "--residual-expert and --shared-expert are both given; they are one expert in"
+                        + " addition to the others, with and without learned weights, so leave out"
+                        + " one");
         require(
                 !m.sample() || shape.routing().samples(),
                 "--router-sample draws a token's last expert, but with --router "

@@ -11,11 +11,11 @@ import java.util.Map;
  * @param first number of steps taken before
  * @param losses loss of each step, nats per token
  * @param validation loss of the held-out text after some steps, nats per token
- * @param sample what the model wrote at the end; empty if nothing was asked for
+ * @param sample text that the model generated at the end; empty if none was requested
  * @param seconds time of all steps, without evaluations
  * @param stepSeconds median of a step
  * @param share fraction of a step in which the training thread waits for communication; on GPUs in
- *     which operations run, whatever is computed beside them
+ *     which operations run, whatever is computed concurrently
  * @param overlap fraction of asynchronous communication that the training thread did not wait for;
  *     NaN if there is none
  * @param axes seconds per step by kind of communication, the mean over ranks

@@ -204,7 +204,7 @@ public final class TrainRun {
         if (w.piped > 0) {
             axes.put(GptTrainer.PIPELINE, w.piped / w.steps);
         }
-        // Stages 1 and 2 gather parameters within the update, which cannot be told apart from
+        // Stages 1 and 2 gather parameters within the update, which cannot be distinguished from
         // waiting.
         int stage = settings.techniques().zero();
         double inStep = stage == 1 || stage == 2 ? t.queuedGathers() : 0;

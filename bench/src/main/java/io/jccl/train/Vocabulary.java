@@ -9,7 +9,7 @@ import java.io.Reader;
 import java.util.Arrays;
 import java.util.List;
 
-/** What the tokens of a text stand for. */
+/** The meaning of the tokens of a text. */
 public sealed interface Vocabulary {
     /**
      * Number of different tokens.

@@ -70,8 +70,8 @@ final class WeightFiles {
     // Loading.
 
     /**
-     * Sets parameters and, if a folder has them, moments. All ranks call it; each reads what it
-     * needs, after all ranks have checked the whole model alike.
+     * Sets parameters and, if a folder has them, moments. All ranks call it; each reads its part,
+     * after all ranks have checked the whole model.
      *
      * @param from a folder, or a file or index with parameters alone
      * @param experts the store of experts; null without
@@ -101,7 +101,9 @@ final class WeightFiles {
                 || Files.exists(folder.resolve(name + Safetensors.INDEX));
     }
 
-    /** Checks the whole model, not only this rank's part, so that all ranks fail alike. */
+    /**
+     * Checks the whole model, not only this rank's part, so that all ranks fail in the same way.
+     */
     private void check(Path from, Safetensors in, int state) throws IOException {
         Part whole = new Part(shape, 0, 1, 0, shape.layers(), 0, shape.experts());
         List<Part.Layer> layers = new ArrayList<>(whole.layers());
@@ -150,7 +152,7 @@ final class WeightFiles {
                     from
                             + ": "
                             + OPTIMIZER
-                            + " says "
+                            + " has "
                             + STEPS
                             + " '"
                             + steps
@@ -190,7 +192,7 @@ final class WeightFiles {
             return Double.parseDouble(text);
         } catch (NumberFormatException e) {
             throw new JcclException(
-                    OPTIMIZER + " says " + name + " '" + text + "', expected a number", e);
+                    OPTIMIZER + " has " + name + " '" + text + "', expected a number", e);
         }
     }
 
@@ -233,7 +235,7 @@ final class WeightFiles {
 
     // Saving.
 
-    /** Where a rank stands in the model, and who splits its matrices. */
+    /** The part of the model that a rank has, and the ranks that split its matrices. */
     record Seat(Communicator tensor, boolean dense, boolean experts, int file, int files) {}
 
     /**

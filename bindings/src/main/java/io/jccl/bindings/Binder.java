@@ -37,7 +37,7 @@ import org.jspecify.annotations.Nullable;
  * final} fields, but each is linked when its method first runs. Functions that are not called
  * therefore cost nothing, and a function missing in an old library does not affect the others.
  *
- * <p>Java types stand for C types as follows; a test compares every signature with jextract's:
+ * <p>Java types map to C types as follows; a test compares every signature with jextract's:
  *
  * <ul>
  *   <li>{@code int}: {@code int}, {@code unsigned}, every enum;
@@ -164,7 +164,7 @@ final class Binder {
     }
 
     /**
-     * The C signature that a method stands for.
+     * The C signature of a method.
      *
      * @param function a method of a call table
      * @return its layouts
@@ -214,7 +214,7 @@ final class Binder {
     private static ValueLayout layout(Object function, Class<?> type) {
         @Nullable ValueLayout layout = LAYOUTS.get(type);
         if (layout == null) {
-            throw new AssertionError(function + ": " + type + " does not stand for a C type");
+            throw new AssertionError(function + ": " + type + " does not map to a C type");
         }
         return layout;
     }

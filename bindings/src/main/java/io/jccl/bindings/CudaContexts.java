@@ -10,14 +10,14 @@ import java.lang.invoke.MethodHandle;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Which devices this process uses already. The CUDA runtime cannot tell without creating a context;
- * the driver can, by {@code cuDevicePrimaryCtxGetState}.
+ * Which devices this process uses already. The CUDA runtime cannot report this without creating a
+ * context; the driver can, by {@code cuDevicePrimaryCtxGetState}.
  *
  * <p><b>Threads:</b> any.
  */
 public final class CudaContexts {
     private static final class Driver {
-        /** Null without a driver, as beside a stand-in for the runtime. */
+        /** Null without a driver, as with a stand-in for the runtime. */
         static final @Nullable MethodHandle STATE = find();
 
         private static @Nullable MethodHandle find() {

@@ -89,8 +89,8 @@ public class CudaException extends JcclException {
                                 name(cuda, error),
                                 cuda.cudaGetErrorString(error),
                                 fatal
-                                        ? "; CUDA is unusable in this process from now on: start it"
-                                                + " anew"
+                                        ? "; CUDA is unusable in this process from now on:"
+                                                + " restart it"
                                         : ADVICE.containsKey(error) ? "; " + ADVICE.get(error) : "",
                                 cuda.library().version());
         return fatal

@@ -298,7 +298,7 @@ final class LibraryPlaces {
         return wheels("pip wheels of " + name, prefix, List.of(prefix));
     }
 
-    /** The wheels below some prefixes, or one empty place that says where none are. */
+    /** The wheels below some prefixes, or one empty place that reports where none are. */
     private List<Place> wheels(String how, String shown, List<String> prefixes) {
         List<Place> places = new ArrayList<>();
         for (String prefix : prefixes) {

@@ -149,7 +149,7 @@ final class LocalMachine implements Machine {
         return VersionProbe.probe(library, symbols);
     }
 
-    /** The JVM does not say why it cannot open a library. */
+    /** The JVM does not report why it cannot open a library. */
     private static OpenException cannotOpen(String name) {
         String reason = DynamicLoader.whyNot(name);
         String prefix = name + ": ";
@@ -172,7 +172,7 @@ final class LocalMachine implements Machine {
 
     private static boolean inLoaderCache(String name) {
         try {
-            // Names stand in it as they are, with a zero byte behind.
+            // Names are stored as they are, followed by a zero byte.
             return Files.readString(LOADER_CACHE, StandardCharsets.ISO_8859_1)
                     .contains(name + '\0');
         } catch (IOException e) {

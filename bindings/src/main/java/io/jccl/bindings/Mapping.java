@@ -11,7 +11,7 @@ import java.util.regex.Pattern;
  *
  * @param start first address
  * @param end first address after it
- * @param file device and inode, which tell two files with one path apart
+ * @param file device and inode, which distinguish two files with one path
  * @param path the file
  * @param deleted whether the file has no such name any more, because it was deleted or replaced
  */

@@ -151,8 +151,8 @@ public enum MpiAbi {
      * @param name such as {@code MPI_ANY_SOURCE}, {@code sizeof(MPI_Status)} or {@code
      *     offsetof(MPI_Status,MPI_TAG)}
      * @return its value; pointers as numbers
-     * @throws IllegalArgumentException if there is no such constant, or it is an object of which
-     *     only the library knows the address
+     * @throws IllegalArgumentException if there is no such constant, or it is an object whose
+     *     address only the library knows
      */
     public long constant(String name) {
         String value = field(name);

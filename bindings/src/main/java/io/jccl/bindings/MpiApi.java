@@ -11,10 +11,10 @@ import java.lang.foreign.ValueLayout;
  * <p><b>Types.</b> A {@code long} is an opaque handle, the address of a message on the host, or an
  * {@code MPI_Aint}. A {@code MemorySegment} is memory that the call reads or writes, by the C type
  * in the prototype: {@code T* name} holds one {@code T}, {@code T name[]} several. Handles in
- * memory are as wide as {@link MpiAbi#handleBytes} says; {@link MpiAbi#handle} reads them. Pass
- * {@link #statusIgnore} where a status is not needed. Arguments of a non-blocking call must live
- * until its request is complete. Constants and the layout of {@code MPI_Status} are in {@link
- * MpiAbi}; those in {@code io.jccl.bindings.generated.mpi} are valid for Open MPI only.
+ * memory have the width {@link MpiAbi#handleBytes}; {@link MpiAbi#handle} reads them. Pass {@link
+ * #statusIgnore} where a status is not needed. Arguments of a non-blocking call must live until its
+ * request is complete. Constants and the layout of {@code MPI_Status} are in {@link MpiAbi}; those
+ * in {@code io.jccl.bindings.generated.mpi} are valid for Open MPI only.
  *
  * <p><b>Results</b> are error codes; {@link #check} throws for all but success. By default MPI ends
  * the process instead of returning one: set {@link #MPI_ERRORS_RETURN} as the error handler of
@@ -1151,7 +1151,7 @@ public interface MpiApi extends MpiDialect {
      * MPI's text for an error code.
      *
      * @param code an error code
-     * @return its text, or {@code UNKNOWN(12345)} for what is no error code
+     * @return its text, or {@code UNKNOWN(12345)} if it is not an error code
      */
     default String errorString(int code) {
         try (Arena arena = Arena.ofConfined()) {

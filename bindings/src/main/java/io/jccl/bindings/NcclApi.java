@@ -179,7 +179,8 @@ public interface NcclApi extends NativeApi {
 
     /**
      * Makes an operation that multiplies by a scalar and then sums. {@code outOp}: ncclRedOp_t;
-     * {@code scalar}: address of one element, on the host or the device as {@code residence} says.
+     * {@code scalar}: address of one element, on the host or the device according to {@code
+     * residence}.
      */
     @Since("2.11")
     int ncclRedOpCreatePreMulSum(
@@ -379,7 +380,7 @@ public interface NcclApi extends NativeApi {
     }
 
     /**
-     * Tells an operation that is done from one that goes on.
+     * Distinguishes a completed operation from one in progress.
      *
      * @param result what it returned
      * @param operation its name

@@ -111,7 +111,7 @@ public final class NcclConfig {
         }
     }
 
-    /** INT_MIN, as nccl.h has it. */
+    /** INT_MIN, as in nccl.h. */
     private static final int UNDEFINED = Integer.MIN_VALUE;
 
     private static final List<Field> FIELDS = List.of(Field.values());
@@ -201,9 +201,8 @@ public final class NcclConfig {
      * Writes the struct.
      *
      * @param arena the owner of its memory, which NCCL may read from another thread while the
-     *     communicator is being created. Strings are kept for ever: NCCL keeps their addresses
-     *     until the last communicator of the process that was made together with this one is
-     *     destroyed
+     *     communicator is being created. Strings are never freed: NCCL keeps their addresses until
+     *     the last communicator of the process that was made together with this one is destroyed
      * @param runtime the loaded version
      * @return the struct, whose size, magic and version fit the smaller of both versions; {@code
      *     blocking} is always set, since NCCL 2.14 to 2.16 accept only 0 and 1

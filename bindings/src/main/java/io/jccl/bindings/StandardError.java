@@ -8,7 +8,7 @@ import java.lang.invoke.MethodHandle;
 import java.util.Arrays;
 
 /**
- * The standard error of this process, for Java and native code alike.
+ * The standard error of this process, for both Java and native code.
  *
  * <p><b>Threads:</b> for the start of a program, before others write.
  */

@@ -91,9 +91,9 @@ final class VersionProbe {
             String first = text.lines().findFirst().orElse("").strip().replaceAll("\\s+", " ");
             throw new OpenException(
                     State.LOADED,
-                    "it says that it is '"
+                    "it reports itself as '"
                             + first.substring(0, Math.min(first.length(), 80))
-                            + "', whose binary interface JCCL does not know: use Open MPI, MPICH,"
+                            + "', whose binary interface is unknown to JCCL: use Open MPI, MPICH,"
                             + " or a library of MPI's standard ABI (libmpi_abi.so)");
         }
         String patch = matcher.group(3);

@@ -372,8 +372,8 @@ class CallTest {
         assertInstanceOf(CudaFatalException.class, access);
         assertEquals(
                 "cudaStreamSynchronize failed: cudaErrorIllegalAddress, an illegal memory access was"
-                        + " encountered; CUDA is unusable in this process from now on: start it"
-                        + " anew (CUDA runtime 13.0)",
+                        + " encountered; CUDA is unusable in this process from now on:"
+                        + " restart it (CUDA runtime 13.0)",
                 access.getMessage());
         assertEquals(
                 "cudaFree failed: UNKNOWN(12345), unrecognized error code (CUDA runtime 13.0)",

@@ -141,8 +141,8 @@ class NativeLibrariesTest {
                     "it is version 2.4.8, older than 2.7",
                     "does not start with an ELF header",
                     "it has no function cublasGetProperty, so it is not cuBLAS",
-                    "it says that it is 'Some MPI 4.2.1', whose binary interface JCCL does not"
-                            + " know");
+                    "it reports itself as 'Some MPI 4.2.1', whose binary interface is unknown"
+                            + " to JCCL");
             Path bad =
                     CLibrary.compile(
                             temp.resolve("bad/libnccl.so.2"),
@@ -437,8 +437,8 @@ class NativeLibrariesTest {
             Path file = CLibrary.mpi(temp.resolve("mpi/libmpi.so.12"), "Some MPI 4.2.1");
             assertMissing(
                     new ChildJvm().property("jccl.mpi", file).run("discover=MPI"),
-                    "it says that it is 'Some MPI 4.2.1', whose binary interface JCCL does not"
-                            + " know");
+                    "it reports itself as 'Some MPI 4.2.1', whose binary interface is unknown"
+                            + " to JCCL");
         }
     }
 

@@ -88,7 +88,7 @@ class VersionTest {
         OpenException e = assertThrows(OpenException.class, () -> VersionProbe.ofMpi(text, 0));
         assertEquals(OpenException.State.LOADED, e.state());
         assertTrue(e.reason().contains("'" + named + "'"), e.reason());
-        assertTrue(e.reason().contains("does not know: use Open MPI, MPICH"), e.reason());
+        assertTrue(e.reason().contains("is unknown to JCCL: use Open MPI, MPICH"), e.reason());
     }
 
     @Test

@@ -24,7 +24,7 @@ import org.jspecify.annotations.Nullable;
  * channel[2][src][dst]  cells for point-to-point messages: the user's, and those of algorithms
  * </pre>
  *
- * <p>A word is written by one side only, on a cache line of its own: pairs of lines are kept apart
+ * <p>A word is written by one side only, on its own cache line: pairs of lines are kept apart
  * because processors fetch them together.
  */
 public final class ControlBlock {

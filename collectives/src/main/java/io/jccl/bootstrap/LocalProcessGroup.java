@@ -170,9 +170,9 @@ public final class LocalProcessGroup {
                             + launch.size()
                             + " ranks are on "
                             + launch.machines()
-                            + " machines, as the variables of "
+                            + " machines according to the variables of "
                             + launch.launcher()
-                            + " say: the host engine is one machine's; use JCCL_ENGINE=mpi or nccl,"
+                            + ": the host engine runs on one machine; use JCCL_ENGINE=mpi or nccl,"
                             + " or start all ranks on one machine");
         }
     }
@@ -221,7 +221,7 @@ public final class LocalProcessGroup {
                                 + rank
                                 + " of job "
                                 + jobId
-                                + " is already running; give each process a rank of its own, or"
+                                + " is already running; give each process its own rank, or"
                                 + " this run another JCCL_JOB_ID");
             }
             LockSupport.parkNanos(POLL_NANOS);

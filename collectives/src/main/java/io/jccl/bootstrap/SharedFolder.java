@@ -148,7 +148,7 @@ public final class SharedFolder {
                             + root()
                             + " in JCCL_SHM_DIR, or remove "
                             + path
-                            + " if nobody needs it",
+                            + " if it is not needed",
                     e);
         } catch (NoSuchFileException e) {
             // Another rank has just deleted the folder.

@@ -98,7 +98,7 @@ final class SharedMemory {
         try {
             FileStore store = Files.getFileStore(SharedFolder.root());
             if (store.getUsableSpace() < SMALL_FILES) {
-                throw tooSmall(store, SMALL_FILES, "what ranks say of themselves");
+                throw tooSmall(store, SMALL_FILES, "the ranks' descriptions");
             }
         } catch (IOException e) {
             // The caller receives the first error.

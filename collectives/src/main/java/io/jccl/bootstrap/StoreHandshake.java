@@ -145,8 +145,8 @@ public final class StoreHandshake {
                         + RankInfo.read(rank, before).process()
                         + " and "
                         + RankInfo.read(rank, mine).process()
-                        + "; give each process a rank of its own, or, if the first is of an"
-                        + " earlier run, this run a store of its own";
+                        + "; give each process its own rank, or, if the first is from an"
+                        + " earlier run, give this run its own store";
         String said = verdict(Verdict.DIFFERENT, story);
         throwUnlessAllHere(said);
         // The other ranks were complete without this one.
@@ -267,7 +267,7 @@ public final class StoreHandshake {
                     + name
                     + "' came within "
                     + timeout
-                    + ", but none could say so: the store is slow; raise the timeout";
+                    + ", but none could report it: the store is slow; raise the timeout";
         }
         String here =
                 cards.stream()
@@ -353,9 +353,9 @@ public final class StoreHandshake {
             }
         }
         throw new JcclException(
-                "the store says '"
+                "the store contains '"
                         + said
-                        + "' of communicator '"
+                        + "' for communicator '"
                         + name
                         + "': another program"
                         + " writes to it, or another version of JCCL");

@@ -65,7 +65,7 @@ public record AttentionShape(int sequences, int context, int heads, int keyHeads
         return (long) heads * size;
     }
 
-    /** What scores are multiplied by. */
+    /** Factor of the scores. */
     float scale() {
         return (float) (1 / Math.sqrt(size));
     }

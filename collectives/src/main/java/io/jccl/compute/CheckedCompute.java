@@ -120,7 +120,7 @@ abstract class CheckedCompute implements Compute {
         }
     }
 
-    /** Checks floats that become as many others; false if there are none. */
+    /** Checks an operation from floats to an equal number of floats; false if there are none. */
     private boolean floats(Buffer source, Buffer target) {
         on(source, "the source");
         on(target, "the target");

@@ -19,26 +19,26 @@ import org.jspecify.annotations.Nullable;
  * enqueued. An operation over no elements does nothing.
  *
  * <p>"Floats" are float32, float64, bfloat16 and float16. Buffers of one operation may not overlap
- * but where it says so.
+ * unless documented.
  *
  * <p><b>Threads:</b> any; operations of one stream run in the order of the calls. On a GPU nothing
  * is allocated by an operation, and virtual threads are refused. On the host each operation
  * allocates a small object.
  *
  * <p>All operations throw {@link IllegalArgumentException} for types, counts or devices that do not
- * fit, and {@link IllegalStateException} for a closed buffer or stream.
+ * match, and {@link IllegalStateException} for a closed buffer or stream.
  */
 public interface Compute extends AutoCloseable {
     /** Elements of the float64 buffer of a norm: see {@link #sumOfSquares}. */
     int NORM_COUNT = 4 + 1024;
 
     /**
-     * Compute on a device, on the host with the thread of the stream alone.
+     * Compute on a device; on the host only with the stream's thread.
      *
      * @param device the host or a GPU
      * @return its compute
      * @throws io.jccl.error.JcclException if a GPU is older than compute capability 7.0, or CUDA
-     *     does not take the kernels
+     *     cannot load the kernels
      * @throws UnsupportedOperationException if there is no driver of CUDA 12.0 or newer
      */
     static Compute of(Device device) {
@@ -48,7 +48,7 @@ public interface Compute extends AutoCloseable {
     /**
      * Compute on the host with several threads for each operation.
      *
-     * @param threads how many, the calling one included: 1 to 1024
+     * @param threads number of threads, including the calling one: 1 to 1024
      * @return a compute that ends its threads when it is closed
      * @throws IllegalArgumentException if the number is out of range
      */
@@ -223,7 +223,7 @@ public interface Compute extends AutoCloseable {
      * Layers of a transformer, with the same device and threads.
      *
      * @return the same each time
-     * @throws io.jccl.error.JcclException if CUDA does not take the kernels
+     * @throws io.jccl.error.JcclException if CUDA cannot load the kernels
      */
     Layers layers();
 
@@ -231,15 +231,15 @@ public interface Compute extends AutoCloseable {
      * Work on gradients that are sent compressed, with the same device.
      *
      * @return the same each time
-     * @throws io.jccl.error.JcclException if CUDA does not take the kernels
+     * @throws io.jccl.error.JcclException if CUDA cannot load the kernels
      */
     GradientCompression compression();
 
     /**
-     * What a mixture of experts computes beside the rows that it moves, with the same device.
+     * Computations of a mixture of experts other than moving rows, on the same device.
      *
      * @return the same each time
-     * @throws io.jccl.error.JcclException if CUDA does not take the kernels
+     * @throws io.jccl.error.JcclException if CUDA cannot load the kernels
      */
     Mixture mixture();
 

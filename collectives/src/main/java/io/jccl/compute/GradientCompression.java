@@ -4,8 +4,8 @@ import io.jccl.device.Buffer;
 import io.jccl.device.Stream;
 
 /**
- * Work on gradients that are sent compressed, on a device: {@link Compute#compression}. What {@link
- * Compute} says of streams, buffers, checks, threads and errors holds here too.
+ * Work on gradients that are sent compressed, on a device: {@link Compute#compression}. The rules
+ * of {@link Compute} for streams, buffers, checks, threads and errors apply.
  */
 public interface GradientCompression {
     /** Elements of the int32 buffer that {@link #selectLargest} needs for itself. */

@@ -110,7 +110,7 @@ final class HostCompute extends CheckedCompute {
         each(stream, source.count(), (begin, end) -> cast(from, a, to, b, begin, end));
     }
 
-    /** Loops of their own for what training casts; the rest through float64, which is exact. */
+    /** Dedicated loops for the casts of training; the others go through float64, which is exact. */
     private static void cast(
             MemorySegment from,
             DataType fromType,

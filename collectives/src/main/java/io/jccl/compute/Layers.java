@@ -5,10 +5,10 @@ import io.jccl.device.Stream;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Layers of a transformer on a device, forward and backward: {@link Compute#layers}. What {@link
- * Compute} says of streams, buffers, checks, threads and errors holds here too.
+ * Layers of a transformer on a device, forward and backward: {@link Compute#layers}. The rules of
+ * {@link Compute} for streams, buffers, checks, threads and errors apply.
  *
- * <p>Elements are float32, bfloat16 or float16, the same type in one operation but where it says
+ * <p>Elements are float32, bfloat16 or float16, the same type in one operation unless documented as
  * float32; each is widened to float32, computed with, and the result is rounded to nearest even.
  * Operations without sums over a row and without exponentials give the same bits on every device;
  * docs/compute.md states the bounds of the others. Each device gives the same bits each time.
@@ -105,7 +105,7 @@ public interface Layers {
      * @param rotary which heads of which rows
      * @param x rows
      * @param angles float32, {@link Rotary#angles}
-     * @param backward whether to turn back, which also is what gradients need
+     * @param backward whether to rotate back, as gradients require
      * @param stream where
      */
     void rotate(Rotary rotary, Buffer x, Buffer angles, boolean backward, Stream stream);
@@ -207,8 +207,8 @@ public interface Layers {
      *
      * @param logits rows
      * @param tokens elements of a row, 1 or more
-     * @param labels int32, the right token of each row; a row with any that is no token, such as
-     *     -1, has a loss and a gradient of 0
+     * @param labels int32, the correct token of each row; a row with an invalid one, such as -1,
+     *     has a loss and a gradient of 0
      * @param losses float32, gets one for each row, in nats
      * @param gradient gets the gradient of the sum of the losses times the scale; may be the
      *     logits; null if it is not needed
@@ -226,7 +226,7 @@ public interface Layers {
 
     /**
      * Causal self-attention: the softmax of the scores {@code q k / sqrt(size)} of a row with the
-     * rows up to it, times their values. The matrix of scores is never held.
+     * rows up to it, times their values. The matrix of scores is never stored.
      *
      * @param shape sizes
      * @param qkv queries, keys and values of all rows

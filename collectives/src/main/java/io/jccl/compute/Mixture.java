@@ -5,9 +5,9 @@ import io.jccl.device.Stream;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What a mixture of experts computes beside the rows that it moves: {@link Compute#mixture}. Random
- * factors and noise are functions of the arguments, not of what was drawn before, so the same on
- * every device and each time. Elements are float32 but where it says otherwise.
+ * Computations of a mixture of experts other than moving rows: {@link Compute#mixture}. Random
+ * factors and noise are functions of the arguments, not of earlier random numbers, so the same on
+ * every device and each time. Elements are float32 unless documented otherwise.
  *
  * <p>Streams, threads and errors are those of {@link Compute}. docs/compute.md states how far
  * results of two devices may differ.
@@ -39,7 +39,7 @@ public interface Mixture {
      * Normal Deviates", 1958).
      *
      * @param deviation its standard deviation, finite and 0 or more
-     * @param from any number: other ones give unrelated noise
+     * @param from any number: different ones give unrelated noise
      * @param first index of the first element's number among those drawn from it
      * @param x changed
      * @param stream where
@@ -78,7 +78,7 @@ public interface Mixture {
      * @param source rows
      * @param width elements of a row
      * @param share one for each row
-     * @param rest whether to take what the shares leave of 1
+     * @param rest whether to use 1 minus the shares instead
      * @param target as many rows; may be the source
      * @param stream where
      */

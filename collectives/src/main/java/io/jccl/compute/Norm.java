@@ -14,7 +14,7 @@ public record Norm(Kind kind, int width, float epsilon) {
     public enum Kind {
         /** RMSNorm: rows are divided by their root mean square. */
         RMS,
-        /** LayerNorm: rows lose their mean first. */
+        /** LayerNorm: the mean of each row is subtracted first. */
         LAYER
     }
 

@@ -3,15 +3,15 @@ package io.jccl.compute;
 /**
  * Random factors of elements, each a function of a row's place and a column: uniform numbers from 1
  * - jitter to 1 + jitter, times 0 with the probability of dropout, else times {@code 1 / (1 -
- * dropout)}. What is drawn for an element is SplitMix64's mixing of a stream and of {@code place x
- * columns + column}.
+ * dropout)}. The random number of an element is SplitMix64's mixing of a stream and of {@code place
+ * x columns + column}.
  *
  * @param jitter largest change of a factor, 0 to less than 1
  * @param jitterStream any number: other streams give unrelated numbers
  * @param dropout probability of 0, 0 to less than 1
  * @param dropoutStream likewise
  * @param columns elements of a whole row, 1 or more
- * @param firstColumn the first one of those that there are, as where a matrix is split by columns
+ * @param firstColumn index of the first column present, if a matrix is split by columns
  */
 public record RandomFactors(
         double jitter,

@@ -3,7 +3,7 @@ package io.jccl.compute;
 import java.util.Objects;
 
 /**
- * What {@link Update} holds, to be set before each step, so that a step creates no object: bias
+ * A mutable {@link Update}, set before each step, so that a step creates no object: bias
  * corrections differ from step to step. {@link Compute#update} has read it when it returns.
  *
  * <p><b>Threads:</b> one at a time.
@@ -28,9 +28,9 @@ public final class ReusableUpdate implements UpdateFormula {
      * @param rule which formula
      * @param decay weight decay; for ADAMW and LION one minus its product with the learning rate
      * @param keep1 beta1 or momentum
-     * @param add1 what the gradient counts in m
+     * @param add1 weight of the gradient in m
      * @param keep2 beta2 or, for NESTEROV, momentum
-     * @param add2 what the squared gradient counts in v
+     * @param add2 weight of the squared gradient in v
      * @param rate learning rate, for Adam over its bias correction
      * @param root what the root of v is multiplied by: its bias correction
      * @param epsilon added to the denominator
@@ -58,9 +58,9 @@ public final class ReusableUpdate implements UpdateFormula {
     }
 
     /**
-     * Takes over another's values.
+     * Copies another's values.
      *
-     * @param other whose
+     * @param other the source
      */
     public void set(UpdateFormula other) {
         set(

@@ -1,11 +1,11 @@
 package io.jccl.compute;
 
 /**
- * Rotary embedding (arXiv 2104.09864): element i of a head of a row is turned with element {@code i
- * + size / 2} by an angle that grows with the row's position, which is its number modulo the
+ * Rotary embedding (arXiv 2104.09864): element i of a head of a row is rotated with element {@code
+ * i + size / 2} by an angle that grows with the row's position, which is its number modulo the
  * context.
  *
- * @param heads how many heads, from the start of a row on, are turned; 1 or more
+ * @param heads number of heads to rotate, from the start of a row; 1 or more
  * @param size elements of a head, an even number
  * @param context rows of a sequence, 1 or more
  * @param rowWidth elements of a row, at least those of the heads

@@ -19,7 +19,7 @@ public final class ThinMatrices implements AutoCloseable {
     private static final int ENTRY = 3;
 
     /**
-     * Where a matrix lies.
+     * The place of a matrix.
      *
      * @param at element of the buffer at which it begins
      * @param length elements of a column, 1 or more

@@ -3,8 +3,8 @@ package io.jccl.compute;
 import java.util.Objects;
 
 /**
- * What one step of an optimizer does to an element, with gradient g, parameter p and moments m and
- * v, all in float32 and each operation rounded by itself:
+ * One optimizer step of an element, with gradient g, parameter p and moments m and v, all in
+ * float32 and each operation rounded by itself:
  *
  * <pre>
  * g = g factor
@@ -25,9 +25,9 @@ import java.util.Objects;
  * @param rule which formula
  * @param decay weight decay; for ADAMW and LION one minus its product with the learning rate
  * @param keep1 beta1 or momentum
- * @param add1 what the gradient counts in m
+ * @param add1 weight of the gradient in m
  * @param keep2 beta2 or, for NESTEROV, momentum
- * @param add2 what the squared gradient counts in v
+ * @param add2 weight of the squared gradient in v
  * @param rate learning rate, for Adam over its bias correction
  * @param root what the root of v is multiplied by: its bias correction
  * @param epsilon added to the denominator
@@ -47,7 +47,7 @@ public record Update(
     public enum Rule {
         /** Adam with weight decay in the gradient. */
         ADAM(2),
-        /** Adam with weight decay apart. */
+        /** Adam with decoupled weight decay. */
         ADAMW(2),
         /** Plain gradient descent. */
         SGD(0),
@@ -55,7 +55,7 @@ public record Update(
         MOMENTUM(1),
         /** Gradient descent with Nesterov's momentum. */
         NESTEROV(1),
-        /** The sign of a momentum, with weight decay apart. */
+        /** The sign of a momentum, with decoupled weight decay. */
         LION(1);
 
         private final int moments;

@@ -4,7 +4,7 @@ package io.jccl.compute;
  * A formula of {@link Update} with its coefficients: an {@link Update} that does not change, or a
  * {@link ReusableUpdate} that is set before each step.
  *
- * <p><b>Threads:</b> as the implementation says.
+ * <p><b>Threads:</b> as documented by the implementation.
  */
 public sealed interface UpdateFormula permits Update, ReusableUpdate {
     /**
@@ -22,28 +22,28 @@ public sealed interface UpdateFormula permits Update, ReusableUpdate {
     float decay();
 
     /**
-     * What the first moment keeps.
+     * Decay of the first moment.
      *
      * @return beta1 or momentum
      */
     float keep1();
 
     /**
-     * What the gradient counts in the first moment.
+     * Weight of the gradient in the first moment.
      *
      * @return a factor
      */
     float add1();
 
     /**
-     * What the second moment keeps.
+     * Decay of the second moment.
      *
      * @return beta2 or, for NESTEROV, momentum
      */
     float keep2();
 
     /**
-     * What the squared gradient counts in the second moment.
+     * Weight of the squared gradient in the second moment.
      *
      * @return a factor
      */
@@ -57,14 +57,14 @@ public sealed interface UpdateFormula permits Update, ReusableUpdate {
     float rate();
 
     /**
-     * What the root of the second moment is multiplied by.
+     * Factor of the root of the second moment.
      *
      * @return its bias correction
      */
     float root();
 
     /**
-     * What is added to the denominator.
+     * Added to the denominator.
      *
      * @return a small number
      */

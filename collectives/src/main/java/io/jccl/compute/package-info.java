@@ -1,4 +1,4 @@
-/** Work on elements where they are: on the host or on a GPU. */
+/** Computation on elements in place, on the host or on a GPU. */
 @NullMarked
 package io.jccl.compute;
 

@@ -12,8 +12,8 @@ import java.lang.foreign.MemorySegment;
  * the buffer only ends the view.
  *
  * <p>Not {@link java.nio.Buffer}: {@code import io.jccl.device.Buffer} takes precedence over {@code
- * import java.nio.*}, so a file can use both; {@link java.nio.ByteBuffer} and the others have names
- * of their own.
+ * import java.nio.*}, so a file can use both; the names of {@link java.nio.ByteBuffer} and the
+ * others do not clash.
  *
  * <p><b>Threads:</b> any thread may read and write elements, with the ordering of plain fields
  * only. Waiting for a stream makes the effects of its work visible.

@@ -58,7 +58,7 @@ public final class Cuda {
     }
 
     /**
-     * Memory of a CUDA device that no process has taken, as {@code cudaMemGetInfo} says.
+     * Free memory of a CUDA device, as reported by {@code cudaMemGetInfo}.
      *
      * @param device a CUDA device
      * @return bytes

@@ -12,10 +12,10 @@ import java.time.Duration;
  * are dropped until then. On a GPU, work after a failed host function still runs.
  *
  * <p>A host stream holds up to 1,024 pending operations; enqueuing another one blocks until there
- * is room. A stream of a GPU holds about as many copies and kernels, and blocks like that too; also
- * for a copy of more than 64 KiB from host memory that is not pinned, and for any copy to such
- * memory, until the work before it has completed. Operations of one communicator run in the order
- * of the calls, even on different streams.
+ * is room. A stream of a GPU holds about as many copies and kernels, and blocks in the same way. It
+ * also blocks, until the work before has completed, for a copy of more than 64 KiB from host memory
+ * that is not pinned, and for any copy to such memory. Operations of one communicator run in the
+ * order of the calls, even on different streams.
  *
  * <p>A host stream has its own thread from its first operation until it is closed. A stream that
  * becomes unreachable before it is closed is reported once, with the stack trace of its creation,
@@ -75,7 +75,7 @@ public interface Stream extends AutoCloseable {
      * Enqueues a function that runs on the host once all work before it has completed.
      *
      * <p>The functions of all streams of a GPU may share one thread: while one of them waits, no
-     * other runs. One that waits for what another stream's function does may never end.
+     * other runs. One that waits for a function of another stream may never end.
      *
      * @param function the function; it must not wait for this stream, nor for a function of another
      *     stream of the device

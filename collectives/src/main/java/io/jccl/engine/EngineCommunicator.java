@@ -94,7 +94,7 @@ public abstract class EngineCommunicator implements Communicator {
      */
     protected abstract boolean runsInline(Stream stream);
 
-    /** Enqueues work on a stream of its own thread. */
+    /** Enqueues work on a stream with its own thread. */
     protected abstract void enqueue(Stream stream, Runnable work);
 
     /** Throws if the communicator is closed or has failed. */

@@ -13,8 +13,8 @@ import org.jspecify.annotations.Nullable;
 /**
  * When the operations of one GPU run there: an event is recorded on an operation's stream before it
  * is enqueued and another one after it. Nothing waits for them until {@link #end}. A group counts
- * as one operation. The time of an operation includes what it waits for other ranks, and what its
- * stream waits for itself if it was told to after the operation was called.
+ * as one operation. The time of an operation includes its waiting for other ranks, and its stream's
+ * own waits if they were enqueued after the operation was called.
  *
  * <p>Events are created when more operations than before run between {@link #begin} and {@link
  * #end}; after that nothing is created. Without an object of this class an operation reads one

@@ -84,25 +84,25 @@ final class JfrEvents {
         int root;
 
         @Label("Channels")
-        @Description("Channels that the library uses; 0 if it does not say")
+        @Description("Channels that the library uses; 0 if it does not report them")
         int channels;
 
         @Label("Stream")
-        @Description("Whether it went to a stream that works beside the caller")
+        @Description("Whether it went to a stream that runs asynchronously to the caller")
         boolean queued;
 
         @Label("Failed")
         boolean failed;
 
         @Label("Enqueued")
-        @Description("It ends beside the JVM: the event's end is that of the call")
+        @Description("It ends outside the JVM: the event's end is that of the call")
         boolean enqueued;
     }
 
     @Name("io.jccl.Progress")
     @Label("Communicator Progress")
     @Category("JCCL")
-    @Description("How far a rank is whose operations complete beside the JVM")
+    @Description("Progress of a rank whose operations complete outside the JVM")
     @Enabled(false)
     @StackTrace(false)
     static final class ProgressEvent extends Event {

@@ -20,8 +20,8 @@ import java.util.Arrays;
  * unit's result does not depend on what else is computed. A sum over keys stops at the row itself,
  * and one over rows begins at the key: a NaN in a later row stays there.
  *
- * <p><b>Threads:</b> one at a time; units are independent of each other, so several threads share
- * them with loops of their own.
+ * <p><b>Threads:</b> one at a time; units are independent of each other, so several threads may
+ * share them, each with its own loops.
  */
 public final class AttentionLoops {
     /** Rows, and keys, of a tile: its scores and its factors fit in 512 KiB of cache. */

@@ -52,7 +52,7 @@ public final class Chunks implements AutoCloseable {
         run(work, count, CHUNK);
     }
 
-    /** The same in chunks of so many elements; fewer than two chunks run on the caller. */
+    /** The same in chunks of the given size; fewer than two chunks run on the caller. */
     public void run(Work work, long count, long chunk) {
         long chunks = (count + chunk - 1) / chunk;
         if (threads == 1 || chunks < 2) {

@@ -210,7 +210,7 @@ public final class LayerLoops {
      * @param logits replaced by the gradient times {@code scale}
      * @param at the row's first element
      * @param tokens elements of the row
-     * @param label the right one; with any that is no token, loss and gradient are 0
+     * @param label the correct token; if it is not a token, loss and gradient are 0
      * @param scale factor of the gradient
      * @return the loss, in nats
      */

@@ -8,9 +8,9 @@ import java.lang.foreign.MemorySegment;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What a mixture of experts computes beside its rows, on float32 in host memory: random factors,
- * normal noise, and the mix of two outputs by the softmax of two logits. mixture.h is the same for
- * GPUs. Nothing is allocated.
+ * Computations of a mixture of experts other than moving rows, on float32 in host memory: random
+ * factors, normal noise, and the mix of two outputs by the softmax of two logits. mixture.h is the
+ * same for GPUs. Nothing is allocated.
  *
  * <p><b>Threads:</b> any.
  */

@@ -13,7 +13,9 @@ public final class NormWork extends Chunks.Work {
     private static final ThreadLocal<NormWork> OWN = ThreadLocal.withInitial(() -> new NormWork(1));
     private static final MemorySegment NONE = MemorySegment.ofArray(new byte[0]);
 
-    /** Accumulators of each thread, an array each so that threads share no cache line. */
+    /**
+     * Accumulators of each thread, in separate arrays so that threads do not share a cache line.
+     */
     private final double[][] scratch;
 
     private double[] chunks = new double[1];
@@ -22,7 +24,7 @@ public final class NormWork extends Chunks.Work {
     private @Nullable NormKernel kernel;
     private int size;
 
-    /** For so many threads. */
+    /** For a number of threads. */
     public NormWork(int threads) {
         // Twice what is used: neighbours in memory must not share cache lines.
         scratch = new double[threads][2 * NormKernel.LANES];
@@ -33,7 +35,7 @@ public final class NormWork extends Chunks.Work {
         return OWN.get();
     }
 
-    /** Says what is to be summed: float32, bfloat16 or float16. */
+    /** Sets what is summed: float32, bfloat16 or float16. */
     public void prepare(MemorySegment elements, DataType type, long count) {
         segment = elements;
         size = type.size();

@@ -7,8 +7,8 @@ import org.jspecify.annotations.Nullable;
  * The loop of one update rule for one type of gradients and one of the target.
  *
  * <p>Each combination gets a hidden copy of {@link VectorUpdate}, or of {@link PlainUpdate} where
- * the Vector API's module is absent, whose static finals say which it is: the compiler folds what
- * differs, and a combination's code does not depend on which others have run.
+ * the Vector API's module is absent, whose static finals select it: the compiler folds the
+ * differences, and a combination's code does not depend on which others have run.
  */
 public abstract class UpdateKernel {
     /** What is done to an element. */

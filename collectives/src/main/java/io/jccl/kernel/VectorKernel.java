@@ -24,7 +24,7 @@ final class VectorKernel extends Kernel {
     private static final VectorOperators.Binary OP;
 
     /**
-     * Of {@link #TYPE}, whatever the type argument says. Loops use it as a constant: passed as a
+     * Of {@link #TYPE}, whatever the type argument. Loops use it as a constant: passed as a
      * parameter to a method that C2 compiles by itself, it would be unknown there, and every vector
      * would become an object.
      */

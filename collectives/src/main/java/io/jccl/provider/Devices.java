@@ -16,7 +16,7 @@ import io.jccl.device.host.HostBuffer;
 import io.jccl.device.host.HostDevice;
 import java.lang.foreign.MemorySegment;
 
-/** The kinds of device there are. Nothing of CUDA is loaded before it is asked for. */
+/** The available kinds of device. CUDA is loaded only when it is first requested. */
 public final class Devices implements DeviceProvider {
     @Override
     public Device host() {

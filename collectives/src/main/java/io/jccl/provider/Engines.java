@@ -15,7 +15,7 @@ import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
 
-/** The engines there are. An engine's classes are loaded when it is first asked for. */
+/** The available engines. An engine's classes are loaded when it is first requested. */
 public final class Engines implements EngineProvider {
     @Override
     public List<Communicator> host(int size, CommunicatorOptions options) {

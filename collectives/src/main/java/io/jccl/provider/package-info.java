@@ -1,4 +1,4 @@
-/** Joins the factory methods of the public API to the engines and devices behind them. */
+/** Connects the factory methods of the public API to the engines and devices behind them. */
 @NullMarked
 package io.jccl.provider;
 

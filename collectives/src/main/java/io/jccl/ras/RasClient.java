@@ -27,12 +27,12 @@ import org.jspecify.annotations.Nullable;
  * <p><b>Threads:</b> any. A call blocks up to its limit; an interrupt does not end it.
  */
 public final class RasClient {
-    /** Where NCCL listens unless {@code NCCL_RAS_ADDR} says otherwise. */
+    /** Where NCCL listens unless {@code NCCL_RAS_ADDR} is set. */
     public static final String DEFAULT_ADDRESS = "localhost:28028";
 
     private static final Duration GREETING = Duration.ofMillis(400);
 
-    /** More than a job of ten thousand ranks has to say. */
+    /** More than the report of a job of ten thousand ranks. */
     private static final int MOST = 64 << 20;
 
     private RasClient() {}
@@ -61,11 +61,11 @@ public final class RasClient {
      *
      * @param address {@code host:port} or {@code [IPv6]:port}
      * @param seconds how long NCCL waits for processes that do not respond, at least 1; it adds up
-     *     to 5 s if it does not know yet that their connections are slow
+     *     to 5 s if it has not yet found their connections to be slow
      * @param limit how long to wait in all
-     * @return what NCCL says, as much as has come by then
-     * @throws JcclException if nobody listens there, if it is not NCCL, or if no answer comes in
-     *     time; the message says what to do
+     * @return NCCL's answer, as far as received by then
+     * @throws JcclException if nothing listens there, if it is not NCCL, or if no answer comes in
+     *     time; the message suggests a remedy
      * @throws IllegalArgumentException if the address is malformed
      */
     public static RasReport ask(String address, int seconds, Duration limit) {
@@ -160,7 +160,7 @@ public final class RasClient {
             this.deadline = deadline;
         }
 
-        /** Connects; false if nobody answers who could be of use. */
+        /** Connects; false if there is no usable answer. */
         boolean greet(InetSocketAddress place) throws IOException {
             long early = Math.min(deadline, Deadline.after(GREETING));
             String hello;
@@ -171,7 +171,8 @@ public final class RasClient {
             } catch (SocketTimeoutException e) {
                 return false;
             }
-            // Every NCCL that has RAS, 2.24 to 2.30, says 2. Another number is tried nevertheless.
+            // Every NCCL that has RAS, 2.24 to 2.30, returns 2. Another number is tried
+            // nevertheless.
             if (hello == null || !hello.toUpperCase(Locale.ROOT).startsWith("SERVER PROTOCOL ")) {
                 throw new IOException(
                         "it greets with '"

@@ -5,7 +5,7 @@ import java.util.Locale;
 import java.util.Set;
 
 /**
- * What NCCL's RAS service says of a job.
+ * The report of NCCL's RAS service on a job.
  *
  * @param version NCCL's version, {@code ?} if it was not given
  * @param groups the communicators; NCCL before 2.28.7 joins those of one size and state

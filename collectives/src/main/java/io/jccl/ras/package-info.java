@@ -1,4 +1,4 @@
-/** What NCCL itself knows of a job: its RAS service, read over TCP. For these modules only. */
+/** NCCL's own view of a job: its RAS service, read over TCP. For these modules only. */
 @NullMarked
 package io.jccl.ras;
 

@@ -193,7 +193,7 @@ public record LaunchEnvironment(
                         + (noRank ? l.rank : String.join(" or ", l.size))
                         + " is not; "
                         + (l.equals(KUBERNETES)
-                                ? "Kubernetes does not tell a pod how many there are: set JCCL_SIZE"
+                                ? "Kubernetes does not pass the number of pods to them: set JCCL_SIZE"
                                         + " in the pod's specification to the job's completions"
                                 : "a launcher sets both, so set or unset the two together"));
     }
@@ -279,7 +279,7 @@ public record LaunchEnvironment(
         }
         if (id.isEmpty() && size > 1 && !env.containsKey(STORE)) {
             throw new IllegalArgumentException(
-                    "nothing tells this run from another on the machine: set "
+                    "nothing distinguishes this run from another on the machine: set "
                             + JOB
                             + " (or "
                             + String.join(", ", l.job)
@@ -291,7 +291,7 @@ public record LaunchEnvironment(
     }
 
     /**
-     * Whether the ranks are on several machines; false if the variables do not tell.
+     * Whether the ranks are on several machines; false if the variables do not show it.
      *
      * @return true for more than one machine
      */

@@ -59,8 +59,8 @@ public final class StoreSecret {
     }
 
     /**
-     * Makes a random secret for one job: pass it to the job's processes by an environment variable
-     * or a file, since command lines are visible to other users.
+     * Creates a random secret for one job: pass it to the job's processes by an environment
+     * variable or a file, since command lines are visible to other users.
      *
      * @return 32 random bytes as 64 hexadecimal digits, different each time
      */
@@ -81,7 +81,7 @@ public final class StoreSecret {
     }
 
     /**
-     * Makes a secret from text.
+     * Creates a secret from text.
      *
      * @param text any characters; surrounding white space is ignored
      * @return the secret

@@ -55,7 +55,7 @@ public final class StoreServer implements AutoCloseable {
      */
     private static final long MOST_PENDING = 8L << 20;
 
-    /** Most clients that have not authenticated yet; beyond it the oldest is disconnected. */
+    /** Maximum number of unauthenticated clients; beyond it the oldest is disconnected. */
     private static final int MOST_STRANGERS = 4096;
 
     private static final int BACKLOG = 4096;

@@ -217,7 +217,7 @@ final class TcpStore implements Store {
     public void close() {
         synchronized (open) {
             if (!closed && connected && broken == null && trouble == null) {
-                // Tells the server that this client will not reconnect.
+                // Notifies the server that this client will not reconnect.
                 Call bye = new Call(Wire.request(Wire.Op.BYE, ""));
                 open.put(++lastId, bye);
                 selector.wakeup();
@@ -285,9 +285,9 @@ final class TcpStore implements Store {
                 + (gone
                         ? "for "
                                 + TimeUnit.NANOSECONDS.toSeconds(REFUSED_NANOS)
-                                + " s nobody has listened there, so the process that served it"
+                                + " s nothing has listened there, so the process that served it"
                                 + " (rank 0, or jccl store) has ended; look at its output, and"
-                                + " start the run again"
+                                + " restart the run"
                         : "no connection could be made for "
                                 + TimeUnit.NANOSECONDS.toSeconds(AWAY_NANOS)
                                 + " s; look at the network between the machines and at the process"

@@ -13,7 +13,7 @@ final class Waiting {
     private Waiting() {}
 
     static String absent(String key, Store store, Duration timeout) {
-        return "nobody has set '" + key + "' in " + store + " within " + timeout;
+        return "'" + key + "' was not set in " + store + " within " + timeout;
     }
 
     static byte[] await(Store store, String key, Duration timeout) {

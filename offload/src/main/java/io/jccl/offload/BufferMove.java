@@ -166,7 +166,7 @@ final class BufferMove implements Completion {
         finish(failure);
     }
 
-    /** Reports the end to whoever waits for it. */
+    /** Reports the end to the waiting threads. */
     synchronized void finish(@Nullable Throwable failure) {
         error = failure;
         done = true;

@@ -33,7 +33,7 @@ import org.jspecify.annotations.Nullable;
  * after its buffer was closed reads and writes the memory of the next owner. If {@value
  * #POISON_PROPERTY} is {@code true} when a pool is made, it fills host memory that is given back
  * with bytes of 0xff, which read as NaN, and throws an {@link IllegalStateException} with the
- * stacks that took and gave the memory if some of it has changed when it is next handed out,
+ * stacks that took and gave the memory if some of it has changed when it is next allocated,
  * trimmed, or the pool is closed. This costs a pass over the block each time. GPU memory is not
  * checked.
  *
@@ -118,7 +118,7 @@ public final class BufferPool implements AutoCloseable {
      */
     public record Leak(long bytes, @Nullable Throwable taken) {}
 
-    /** With the folder in which the system says what the process may lock. */
+    /** With the folder in which the system reports how much the process may lock. */
     BufferPool(
             Tier tier,
             Budgets budgets,

@@ -75,7 +75,7 @@ final class ChunkCopier {
         }
     }
 
-    /** Waits for what may have got into the stream without an event behind it. */
+    /** Waits for copies that may be in the stream without an event after them. */
     void settle() {
         try {
             stream.synchronize(options.closeTimeout());

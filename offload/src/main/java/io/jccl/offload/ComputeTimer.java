@@ -15,7 +15,7 @@ final class ComputeTimer implements Runnable {
     private final ScheduleContext context;
     private final @Nullable ComputeTimer begin;
 
-    /** Before work, if there is no begin; behind the work of that. */
+    /** Placed before the work if begin is null, else after the work that begin started. */
     ComputeTimer(ScheduleContext context, @Nullable ComputeTimer begin) {
         this.context = context;
         this.begin = begin;

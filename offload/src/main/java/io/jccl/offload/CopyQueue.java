@@ -18,7 +18,7 @@ import org.jspecify.annotations.Nullable;
 /**
  * One direction of a {@link TransferEngine}: a queue by priority, a thread that takes chunks from
  * it, and a stream that holds a bounded number of them. On a GPU another thread waits for their
- * events; on the host device the stream's own thread copies and says when it is done.
+ * events; on the host device the stream's own thread copies and reports completion.
  */
 final class CopyQueue {
     /** How long closing waits for the dispatcher even if the time to close is over. */
@@ -42,7 +42,7 @@ final class CopyQueue {
     private final Chunk[] all;
     private final ArrayDeque<Chunk> idle = new ArrayDeque<>();
 
-    /** Transfers that are done and have somebody to tell, which happens outside the lock. */
+    /** Completed transfers whose waiters have to be notified, which happens outside the lock. */
     private final ArrayDeque<Transfer> toTell = new ArrayDeque<>();
 
     private int inFlight;
@@ -400,7 +400,7 @@ final class CopyQueue {
         notifyAll();
     }
 
-    /** Runs what transfers do when done. Not under the lock: it takes locks of its own. */
+    /** Runs the completion actions of transfers. Not under the lock: it takes other locks. */
     private void tell() {
         while (true) {
             Runnable whenDone;

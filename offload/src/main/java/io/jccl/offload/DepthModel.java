@@ -1,8 +1,8 @@
 package io.jccl.offload;
 
 /**
- * How long passes take with so many layers fetched ahead, from the time that each layer's fetch and
- * work take alone. One fetch runs at a time, so does one layer's work; a fetch needs a slot whose
+ * How long passes take with a number of layers fetched ahead, from the times of each layer's fetch
+ * and work alone. One fetch runs at a time, so does one layer's work; a fetch needs a slot whose
  * layer has run.
  */
 final class DepthModel {

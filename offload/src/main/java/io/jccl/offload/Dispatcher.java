@@ -8,7 +8,7 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Takes chunks from a {@link CopyQueue} in a thread of its own, and enqueues them on the stream.
+ * Takes chunks from a {@link CopyQueue} in its own thread, and enqueues them on the stream.
  *
  * <p><b>Threads:</b> any.
  */

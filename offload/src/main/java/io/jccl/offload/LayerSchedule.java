@@ -150,12 +150,11 @@ public final class LayerSchedule implements AutoCloseable {
      *
      * @param layers the model, in the order of forward; one or more
      * @param tiers the engine, the pool of device memory, and the pool of pinned memory through
-     *     which tensors in a store pass; they stay they stay open as long as the schedule is used
-     *     used
+     *     which tensors in a store pass; they stay open as long as the schedule is used
      * @param options depth and what is recorded
      * @return the schedule
-     * @throws OffloadMemoryException if there is no room for the largest layer; the message says
-     *     how much is missing
+     * @throws OffloadMemoryException if there is no room for the largest layer; the message states
+     *     the missing bytes
      */
     public static LayerSchedule create(List<Layer> layers, Tiers tiers, ScheduleOptions options) {
         LayerSchedule s = new LayerSchedule(new ScheduleContext(layers, tiers, options));

@@ -93,10 +93,10 @@ final class LoadedLayer {
         }
     }
 
-    /** Waits for fetches, however they end; tells whether they did. */
+    /** Waits for fetches, however they end; returns whether they did. */
     boolean settleFetches(long deadline) {
         boolean ended = settle(parameters, true, deadline);
-        // Also if the first did not end: it is to be waited for all the same.
+        // Even if the first did not end: both have to be waited for.
         boolean checkpointEnded = checkpoint == null || settle(checkpoint, true, deadline);
         return ended && checkpointEnded;
     }

@@ -37,7 +37,7 @@ record LockLimit(long limit, long hard, long used) {
             }
             return new LockLimit(soft, hard, used);
         } catch (IOException | RuntimeException e) {
-            // Not Linux, or not as the manual says: then the system itself has to refuse.
+            // Not Linux, or not in the documented format: then the system itself has to refuse.
             return NONE;
         }
     }
@@ -50,7 +50,7 @@ record LockLimit(long limit, long hard, long used) {
         return limit == Long.MAX_VALUE ? Long.MAX_VALUE : Math.max(0, limit - used);
     }
 
-    /** What stands in the way of locking more, and what to do about it. */
+    /** What prevents locking more, and what to do about it. */
     String advice(long needed) {
         if (limit == Long.MAX_VALUE) {
             return "the limit of locked memory (ulimit -l) is unlimited or unknown";

@@ -13,7 +13,7 @@ public final class OffloadMemoryException extends JcclException {
     /** Where room was requested. */
     private final Tier tier;
 
-    /** Bytes asked for. */
+    /** Bytes requested. */
     private final long asked;
 
     /** Bytes free. */

@@ -3,7 +3,7 @@ package io.jccl.offload;
 /**
  * How a {@link BufferPool} takes memory from the system.
  *
- * @param slabBytes bytes of a slab; larger requests get a slab of their own size
+ * @param slabBytes bytes of a slab; larger requests get a slab of exactly their size
  * @param alignment of every block, a power of two of at least 64
  * @param checkLockLimit whether a pool of tier {@link Tier#PINNED} checks the limit of locked
  *     memory ({@code ulimit -l}) before it takes a slab. Needed for memory that is locked with

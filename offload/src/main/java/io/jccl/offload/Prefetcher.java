@@ -7,7 +7,7 @@ import io.jccl.offload.LayerSchedule.Phase;
 import java.time.Duration;
 import java.util.Objects;
 
-/** Brings layers into slots ahead of their work, in a thread of its own, one step after another. */
+/** Brings layers into slots ahead of their work, in its own thread, one step after another. */
 final class Prefetcher {
     private static final Phase[] PHASES = Phase.values();
 

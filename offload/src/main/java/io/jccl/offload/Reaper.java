@@ -7,8 +7,8 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Waits in a thread of its own for the events of chunks in a GPU's stream, oldest first, and
- * reports each to the {@link CopyQueue}. Its monitor is never taken inside the queue's.
+ * Waits in its own thread for the events of chunks in a GPU's stream, oldest first, and reports
+ * each to the {@link CopyQueue}. Its monitor is never taken inside the queue's.
  *
  * <p><b>Threads:</b> any.
  */

@@ -4,7 +4,7 @@ import java.util.List;
 import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
-/** What the parts of a schedule share and nobody changes. */
+/** Immutable data shared by the parts of a schedule. */
 record ScheduleContext(
         List<Layer> layers, Tiers tiers, ScheduleOptions options, ScheduleStats stats) {
     ScheduleContext {

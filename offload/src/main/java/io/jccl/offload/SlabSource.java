@@ -8,7 +8,7 @@ import java.util.function.LongFunction;
 
 /**
  * Takes slabs for a {@link BufferPool}: within the budget, what the system lets the process lock,
- * and what it has; aligned as the pool's options say.
+ * and what it has; aligned according to the pool's options.
  *
  * <p><b>Threads:</b> one at a time.
  */
@@ -32,7 +32,7 @@ final class SlabSource {
      * A source.
      *
      * @param system allocates bytes
-     * @param proc the folder in which the system says what the process may lock
+     * @param proc the folder in which the system reports how much the process may lock
      */
     SlabSource(
             Tier tier,
@@ -80,7 +80,7 @@ final class SlabSource {
             if (wanted == needed) {
                 throw e;
             }
-            // Not a whole slab, but perhaps what was asked for.
+            // Not a whole slab, but perhaps the requested size.
             wanted = needed;
             memory = allocate(what, wanted + slack);
         }

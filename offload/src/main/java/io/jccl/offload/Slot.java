@@ -27,7 +27,7 @@ final class Slot {
 
     long loadedFor = -1;
 
-    /** The event behind the work of the last released step; null if none since a reset. */
+    /** The event after the work of the last released step; null if none since a reset. */
     @Nullable Event free;
 
     Slot(Buffer memory, @Nullable Buffer stage, Event[] worked, int layers) {

@@ -59,7 +59,7 @@ final class SlotRing {
         return slots.get(i);
     }
 
-    /** Takes the slots that the options ask for: one, and more as far as there is room. */
+    /** Allocates the slots that the options require: at least one, and more if there is room. */
     void take() {
         try {
             addSlot();

@@ -139,7 +139,7 @@ final class SlotTensor {
         }
     }
 
-    /** Cancels what is queued, and waits for the rest, however it ends; tells whether it did. */
+    /** Cancels what is queued, and waits for the rest, however it ends; returns whether it did. */
     boolean settle(boolean inwards, long deadline) {
         Transfer t = inwards ? in : out;
         t.cancel();

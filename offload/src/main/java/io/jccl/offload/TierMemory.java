@@ -5,9 +5,8 @@ import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
 /**
- * {@link Tiers} of a device with an engine and pools of their own, which {@link #close} frees: what
- * most programs need. Slabs have 16 MiB, and blocks are aligned as drives want it where there is
- * one.
+ * {@link Tiers} of a device with their own engine and pools, which {@link #close} frees: what most
+ * programs need. Slabs have 16 MiB, and with a drive, blocks have its alignment.
  *
  * {@snippet class="snippets.Offload" region="memory"}
  *

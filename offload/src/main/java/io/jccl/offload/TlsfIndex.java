@@ -53,7 +53,7 @@ final class TlsfIndex {
         return blocks;
     }
 
-    /** Block indices that there is room for, for arrays beside those here. */
+    /** Capacity in block indices, for arrays parallel to those here. */
     int capacity() {
         return start.length;
     }
@@ -129,7 +129,7 @@ final class TlsfIndex {
         link(block);
     }
 
-    /** Makes {@code block} reach over the end of {@code next}, which is no block any more. */
+    /** Extends {@code block} to the end of {@code next}, which is then no longer a block. */
     private void absorb(int block, int next) {
         size[block] += size[next];
         after[block] = after[next];
@@ -186,7 +186,7 @@ final class TlsfIndex {
         }
     }
 
-    /** A free block of at least so many units, or {@link #NONE}. */
+    /** A free block of at least this many units, or {@link #NONE}. */
     int find(long units) {
         int power = power(units);
         int part = part(units, power);

@@ -53,10 +53,10 @@ public final class Transfer implements Completion {
 
     int inFlight;
 
-    /** Whether the queue's stream has been told to wait for {@link #after}. */
+    /** Whether the queue's stream waits for {@link #after}. */
     boolean waited;
 
-    /** Whether the last chunk is in the stream, and {@link #event} recorded behind it. */
+    /** Whether the last chunk is in the stream, and {@link #event} recorded after it. */
     boolean enqueued;
 
     @Nullable Event event;

@@ -12,8 +12,8 @@ import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Gradients and checkpoints on their way to their homes. A thread of its own writes those that go
- * to a store, once they have come from the device.
+ * Gradients and checkpoints on their way to their homes. A separate thread writes those for a
+ * store, once they have arrived from the device.
  *
  * <p><b>Threads:</b> any.
  */
@@ -36,7 +36,7 @@ final class WriteBack {
     private int toWriteCount;
     private boolean closed;
 
-    /** Takes errors of the writer to {@code fail}; {@code writes} says whether it is needed. */
+    /** Takes errors of the writer to {@code fail}; {@code writes}: whether it is needed. */
     WriteBack(ScheduleContext context, boolean writes, Consumer<Throwable> fail) {
         int n = context.layers().size();
         this.context = context;
@@ -126,7 +126,7 @@ final class WriteBack {
         }
     }
 
-    /** Drops what is queued, and waits for the rest, however it ends; tells whether it did. */
+    /** Drops what is queued, and waits for the rest, however it ends; returns whether it did. */
     boolean settle(long deadline) {
         boolean clean = true;
         for (Phase phase : PHASES) {

@@ -8,7 +8,7 @@ import java.util.Objects;
  *
  * @param id index in {@link Topology#nodes()}
  * @param name assigned by the reader, such as {@code pcie-switch1} or {@code numa0}
- * @param kind what it stands for
+ * @param kind what it represents
  */
 public record Switch(int id, String name, Kind kind) implements Node {
     /** Kinds of switches. */

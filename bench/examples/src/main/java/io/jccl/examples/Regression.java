@@ -3,7 +3,7 @@ package io.jccl.examples;
 import java.util.Random;
 
 /**
- * Examples of {@code y = tanh(x v)} with noise, the same whoever makes them.
+ * Examples of {@code y = tanh(x v)} with noise, the same on every rank.
  *
  * @param rows number of examples
  * @param features number of inputs

@@ -7,7 +7,7 @@ import org.jspecify.annotations.Nullable;
  * The outcome of a measurement.
  *
  * @param status status
- * @param note why there is no figure, or what limits it; null if none
+ * @param note why there is no figure, or its limit; null if none
  * @param timing the times; null if there are none
  */
 public record Outcome(Status status, @Nullable String note, @Nullable Timing timing) {

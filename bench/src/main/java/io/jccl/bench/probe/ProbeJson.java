@@ -49,8 +49,8 @@ public final class ProbeJson {
      *
      * @param file the file
      * @return the result
-     * @throws IOException if it cannot be read or contains something else; the message tells what
-     *     to do
+     * @throws IOException if it cannot be read or contains something else; the message suggests a
+     *     remedy
      */
     public static ProbeResult read(Path file) throws IOException {
         String text = Files.readString(file);

@@ -42,7 +42,7 @@ public record Axis(String label, Scale scale) {
         return Double.isFinite(value) && (!isLogarithmic() || value > 0);
     }
 
-    /** Values to label between two coordinates, at most so many. */
+    /** Values to label between two coordinates, at most the given number. */
     List<Double> ticks(double least, double most, int count) {
         return switch (scale) {
             case LINEAR -> linear(least, most, count);

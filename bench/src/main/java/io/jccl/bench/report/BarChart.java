@@ -5,7 +5,7 @@ import static io.jccl.bench.report.Markup.print;
 
 import java.util.List;
 
-/** Horizontal bars from zero, in groups; the name of each group stands above its bars. */
+/** Horizontal bars from zero, in groups; the name of each group is above its bars. */
 public final class BarChart implements Chart {
     /**
      * A bar.

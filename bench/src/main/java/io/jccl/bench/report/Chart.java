@@ -6,7 +6,7 @@ package io.jccl.bench.report;
  */
 public sealed interface Chart permits LineChart, BarChart {
     /**
-     * Colours that readers with colour blindness can tell apart as well; after the last, the first
+     * Colours that readers with colour blindness can distinguish as well; after the last, the first
      * follows.
      */
     int COLOURS = 8;

@@ -174,7 +174,7 @@ public final class LineChart implements Chart {
         return List.copyOf(drawn);
     }
 
-    /** Places the plot below a title of so many lines. */
+    /** Places the plot below a title of the given number of lines. */
     private void place(int lines) {
         top = 4 + ROW * lines + (small ? 10 : 26);
         bottom = top + (small ? 130 : 280);

@@ -90,7 +90,7 @@ final class Markup {
         return lines;
     }
 
-    /** A file beside this class. */
+    /** A file next to this class. */
     static String resource(String name) {
         try (InputStream in = Markup.class.getResourceAsStream(name)) {
             if (in == null) {

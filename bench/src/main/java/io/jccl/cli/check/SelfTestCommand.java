@@ -75,14 +75,14 @@ public final class SelfTestCommand implements Callable<Integer> {
     @Option(
             names = "--seed",
             paramLabel = "<number>",
-            description = "Repeats a run (default: another one each time).")
+            description = "Seed; repeats a run (default: a new one each time).")
     private long seed = System.nanoTime() & 0xFFFFFF;
 
     @Option(
             names = "--minutes",
             paramLabel = "<count>",
             converter = Count.Positive.class,
-            description = "Gives up after so long (default: 10).")
+            description = "Time limit of the whole test (default: 10).")
     private int minutes = 10;
 
     @Override

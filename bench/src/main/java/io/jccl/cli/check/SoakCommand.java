@@ -39,8 +39,8 @@ import picocli.CommandLine.Spec;
         versionProvider = Version.class,
         footer = {
             "",
-            "Exit status: 0 if every result was right and nothing grew, 1 if not, 2 for a mistake on"
-                    + " the command line.",
+            "Exit status: 0 if every result was correct and nothing grew, 1 if not, 2 for a"
+                    + " mistake on the command line.",
         })
 public final class SoakCommand implements Callable<Integer> {
     /** Readings in a run. */
@@ -76,7 +76,7 @@ public final class SoakCommand implements Callable<Integer> {
     @Option(
             names = "--seed",
             paramLabel = "<number>",
-            description = "Repeats a run (default: another one each time).")
+            description = "Seed; repeats a run (default: a new one each time).")
     private long seed = System.nanoTime() & 0xFFFFFF;
 
     private final List<Soak.Reading> readings = new ArrayList<>();
@@ -215,7 +215,7 @@ public final class SoakCommand implements Callable<Integer> {
         }
         out.println(
                 grown.isEmpty()
-                        ? "# " + Verdict.good("every result was right, nothing grew")
+                        ? "# " + Verdict.good("every result was correct, nothing grew")
                         : "# " + Verdict.bad("GREW") + ": " + String.join(", ", grown));
         out.flush();
     }

@@ -1,4 +1,4 @@
-/** Commands that check the library on the machine at hand. */
+/** Commands that check the library on this machine. */
 @NullMarked
 package io.jccl.cli.check;
 

@@ -52,8 +52,8 @@ public final class DoctorCommand implements Callable<Integer> {
             arity = "0..1",
             fallbackValue = "",
             description =
-                    "Ask NCCL's RAS about the job that runs here: its communicators, and which ranks"
-                            + " are missing or behind. Without a value at NCCL_RAS_ADDR, or at"
+                    "Query NCCL's RAS for the job that runs here: its communicators, and which"
+                            + " ranks are missing or behind. Default address: NCCL_RAS_ADDR, or"
                             + " localhost:28028. Fails if there is no answer.")
     private @Nullable String ras;
 

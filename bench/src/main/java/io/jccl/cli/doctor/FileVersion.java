@@ -15,7 +15,7 @@ final class FileVersion {
     /** Three numbers: fewer after {@code .so.} are the version of the interface only. */
     private static final Pattern IN_NAME = Pattern.compile(".*\\.so\\.(\\d+\\.\\d+\\.\\d+)");
 
-    /** Prefixes of the folders that pip creates beside a wheel's content. */
+    /** Prefixes of the folders that pip creates next to a wheel's content. */
     private static final Map<NativeLibrary, String> WHEELS =
             Map.of(
                     NativeLibrary.NCCL, "nvidia_nccl",

@@ -207,7 +207,7 @@ final class GpuChecks {
                 f ->
                         f.cpu().nodes() > 1
                                 && f.gpus().stream().anyMatch(g -> g.numaNode().fits(n -> n < 0)),
-                f -> "the firmware does not say which NUMA node the GPUs belong to",
+                f -> "the firmware does not report which NUMA node the GPUs belong to",
                 "in a virtual machine let the hypervisor show the topology, or give NCCL a"
                         + " NCCL_TOPO_FILE");
         t.row(

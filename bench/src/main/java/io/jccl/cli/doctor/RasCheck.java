@@ -35,8 +35,9 @@ final class RasCheck {
                     new Problem(
                             Severity.ERROR,
                             "ras-unreachable",
-                            "NCCL's RAS gives no report: " + e.getMessage(),
-                            "ask on a node of a job that runs, or give its address: --ras=host:port"));
+                            "NCCL's RAS returned no report: " + e.getMessage(),
+                            "run it on a node of a running job, or give its address:"
+                                    + " --ras=host:port"));
             return with(report, problems, false, String.valueOf(e.getMessage()), null);
         }
     }
@@ -74,12 +75,12 @@ final class RasCheck {
 
     private static String action(RasReport.Kind kind) {
         return switch (kind) {
-            case DEAD -> "look at that process and its machine; the job has to be started again";
-            case MISSING -> "look whether that process runs, or is stopped, and at its network";
+            case DEAD -> "look at that process and its machine; the job has to be restarted";
+            case MISSING -> "check whether that process runs or is stopped, and its network";
             case BEHIND -> "look at its stack (jstack): it waits elsewhere, or has left the loop";
             case STATUS -> "look at the log of the rank that differs from the others";
             case ERROR -> "look at that rank's own message; NCCL_DEBUG=WARN has more";
-            case TIMEOUT -> "ask again; if it stays, look at the network between the nodes";
+            case TIMEOUT -> "query again; if it persists, look at the network between the nodes";
         };
     }
 }

@@ -48,7 +48,7 @@ public enum Requirement {
                         new IllegalArgumentException(
                                 "'"
                                         + text
-                                        + "' is nothing that can be required, expected one of "
+                                        + "' cannot be required, expected one of "
                                         + Arrays.stream(values())
                                                 .map(Requirement::toString)
                                                 .collect(Collectors.joining(", "))));

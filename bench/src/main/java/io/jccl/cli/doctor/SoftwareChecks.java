@@ -128,8 +128,8 @@ final class SoftwareChecks {
                 "library-setting",
                 f -> !brokenSettings(f).isEmpty(),
                 SoftwareChecks::brokenSettings,
-                "correct the setting or unset it; it is not passed over, so that no other copy is"
-                        + " taken instead");
+                "correct the setting or unset it; it is not ignored, so that no other copy is"
+                        + " used instead");
         t.row(
                 Severity.WARNING,
                 "nccl-conf-unreadable",
@@ -147,7 +147,7 @@ final class SoftwareChecks {
                 "nccl-conf-names",
                 f -> !spaced(f).isEmpty(),
                 f ->
-                        "lines without effect in NCCL's files, because of a blank beside '=': "
+                        "lines without effect in NCCL's files, because of a blank next to '=': "
                                 + spaced(f),
                 "write NAME=value without blanks");
         t.row(

@@ -72,7 +72,8 @@ final class Analysis {
             notes.add(
                     "recordings begin at #"
                             + from
-                            + ": what ranks called before is not compared, since not all have it");
+                            + ": what ranks called before is not compared, since not all recorded"
+                            + " it");
         }
         long gaps = 0;
         for (long s = Math.max(1, from); s <= last; s++) {
@@ -342,7 +343,8 @@ final class Analysis {
         if (tracks.stream().anyMatch(t -> t.size > 0 && t.end[0] == Track.UNKNOWN)) {
             notes.add(
                     "ends of operations are not recorded (histories, and engines whose operations"
-                            + " end beside the JVM): clocks are as they are, links have no times");
+                            + " end outside the JVM): clocks are not adjusted, links have no"
+                            + " times");
         }
         return new Findings(
                 world.id,

@@ -36,7 +36,7 @@ import picocli.CommandLine.Spec;
             "  java -XX:StartFlightRecording:settings=none,+io.jccl.Collective#enabled=true,\\",
             "       +io.jccl.Progress#enabled=true,filename=rank-%%p.jfr ...",
             "or let a rank that fails leave its last operations: JCCL_FLIGHT_DIR=flight.",
-            "Exit status: 0; 1 if the ranks diverged; 2 if the files do not serve.",
+            "Exit status: 0; 1 if the ranks diverged; 2 if the files cannot be used.",
         })
 public final class FlightCommand implements Callable<Integer> {
     @Spec private @Nullable CommandSpec spec;
@@ -60,14 +60,14 @@ public final class FlightCommand implements Callable<Integer> {
     @Option(
             names = "--trace",
             paramLabel = "<file>",
-            description = "Write what ran when on each rank, for Perfetto (ui.perfetto.dev).")
+            description = "Write a timeline of all ranks, for Perfetto (ui.perfetto.dev).")
     private @Nullable Path trace;
 
     @Option(
             names = "--horovod",
             paramLabel = "<file>",
             description =
-                    "Write the timeline that Horovod would: for each collective how long ranks"
+                    "Write a timeline in Horovod's format: for each collective how long ranks"
                             + " waited for the last one, and how long it took.")
     private @Nullable Path horovod;
 
@@ -81,7 +81,7 @@ public final class FlightCommand implements Callable<Integer> {
 
     @Option(
             names = "--no-align",
-            description = "Take the ranks' clocks as they are, as for ranks of one machine.")
+            description = "Do not adjust the ranks' clocks, as for ranks of one machine.")
     private boolean asTheyAre;
 
     /** Creates the command. */

@@ -70,7 +70,7 @@ final class FlightText {
                         + (c.call() != null
                                 ? " called " + c.call()
                                 : c.last() != null
-                                        ? " has not come to it; its last is " + c.last()
+                                        ? " has not reached it; its last is " + c.last()
                                         : " has no record of it"));
     }
 

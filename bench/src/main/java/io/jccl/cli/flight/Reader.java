@@ -127,7 +127,10 @@ final class Reader {
         for (Path p : given) {
             if (!Files.exists(p)) {
                 throw new IllegalArgumentException(
-                        "'" + p + "' is not there; give recordings, histories, or folders of them");
+                        "'"
+                                + p
+                                + "' does not exist; give recordings, histories, or folders of"
+                                + " them");
             }
             if (!Files.isDirectory(p)) {
                 files.add(p);
@@ -142,7 +145,7 @@ final class Reader {
             }
             if (files.size() == before) {
                 throw new IllegalArgumentException(
-                        "folder '" + p + "' holds no .jfr and no .json files");
+                        "folder '" + p + "' contains no .jfr or .json files");
             }
         }
         return List.copyOf(files);
@@ -215,7 +218,7 @@ final class Reader {
                             + file
                             + "' cannot be read to its end, only up to event "
                             + events
-                            + ": it is damaged or cut short. Take it with jcmd PID JFR.dump, or let"
+                            + ": it is damaged or truncated. Take it with jcmd PID JFR.dump, or let"
                             + " the JVM end by itself",
                     e);
         }
@@ -380,7 +383,7 @@ final class Reader {
                 .forEach(f -> jobs.computeIfAbsent(group.get(f), g -> new ArrayList<>()).add(f));
         if (jobs.size() > 1) {
             throw new IllegalArgumentException(
-                    "the files are of different jobs, which share no communicator: "
+                    "the files are from different jobs, without a common communicator: "
                             + String.join(
                                     " | ", jobs.values().stream().map(List::toString).toList())
                             + "; give those of one job");

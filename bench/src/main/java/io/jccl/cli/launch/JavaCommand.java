@@ -39,7 +39,7 @@ final class JavaCommand {
         int prefix = own.size() - arguments.length;
         if (prefix < 2 || !own.subList(prefix, own.size()).equals(Arrays.asList(arguments))) {
             throw new IllegalStateException(
-                    "how this JVM was started is not known; set "
+                    "it is unknown how this JVM was started; set "
                             + LAUNCHER
                             + " to the path of the jccl script");
         }

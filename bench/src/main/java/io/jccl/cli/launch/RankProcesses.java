@@ -36,7 +36,7 @@ final class RankProcesses {
     private static final long LAST_SECONDS = 2;
 
     /**
-     * Some senders signal both a process and its group; nobody repeats a signal that fast by hand.
+     * Some senders signal both a process and its group; a user cannot repeat a signal that fast.
      */
     private static final long SAME_SIGNAL_NANOS = TimeUnit.MILLISECONDS.toNanos(100);
 
@@ -61,7 +61,7 @@ final class RankProcesses {
      *
      * @param commandLine what each of them runs
      * @param count ranks of this machine
-     * @param nodes machines, each with so many ranks
+     * @param nodes number of machines, each with this many ranks
      * @param node which of the machines this is
      * @param minRanks how many ranks have to be left for the job to continue after a failure
      * @param variables of their environment, in place of this process's

@@ -42,10 +42,9 @@ import picocli.CommandLine.Spec;
             "  jccl run -n 8 --nnodes 2 --node-rank 1 --master-addr node0 -- -jar trainer.jar",
             "",
             "Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, JCCL_JOB_ID, JCCL_BIND"
-                    + " and, if none is set, a random JCCL_STORE_SECRET."
-                    + " Exit status: that of the rank that failed first, or 0."
-                    + " SIGINT, SIGTERM and SIGHUP are passed on to all ranks; a second one, such as"
-                    + " that of another Ctrl-C, kills them.",
+                    + " and, if none is set, a random JCCL_STORE_SECRET. Exit status: that of the"
+                    + " rank that failed first, or 0. SIGINT, SIGTERM and SIGHUP are forwarded to"
+                    + " all ranks; a second signal, such as another Ctrl-C, kills them.",
         })
 public final class RunCommand implements Callable<Integer> {
     /** Variables that this command sets itself. */
@@ -105,7 +104,7 @@ public final class RunCommand implements Callable<Integer> {
             names = "-x",
             paramLabel = "<name[=value]>",
             description =
-                    "A variable for all ranks, which have those of this command anyway; without a"
+                    "A variable for all ranks, which inherit this command's anyway; without a"
                             + " value it has to be set here. May be repeated.")
     private List<String> variables = new ArrayList<>();
 
@@ -114,8 +113,9 @@ public final class RunCommand implements Callable<Integer> {
             paramLabel = "<count>",
             converter = Count.class,
             description =
-                    "How often all ranks are started again after one has failed; they find the"
-                            + " number of the restart in TORCHELASTIC_RESTART_COUNT (default: 0).")
+                    "How often all ranks are restarted after one has failed;"
+                            + " TORCHELASTIC_RESTART_COUNT has the number of the restart (default:"
+                            + " 0).")
     private int maxRestarts;
 
     @Option(
@@ -123,8 +123,8 @@ public final class RunCommand implements Callable<Integer> {
             paramLabel = "<count>",
             converter = Count.Positive.class,
             description =
-                    "How many ranks have to be left for the others to go on when some fail; they"
-                            + " find a store in JCCL_STORE (default: all of them).")
+                    "How many ranks have to be left for the others to continue when some fail;"
+                            + " JCCL_STORE names a store for them (default: all of them).")
     private @Nullable Integer minRanks;
 
     @Option(
@@ -153,8 +153,8 @@ public final class RunCommand implements Callable<Integer> {
             paramLabel = "<seconds>",
             converter = Count.class,
             description =
-                    "How long the others may go on after a rank has failed, to report what they"
-                            + " saw (default: 5).")
+                    "How long the others may continue after a rank has failed, to report what"
+                            + " they saw (default: 5).")
     private int grace = 5;
 
     @Option(
@@ -162,7 +162,7 @@ public final class RunCommand implements Callable<Integer> {
             paramLabel = "<seconds>",
             converter = Count.class,
             description =
-                    "How long ranks may take to end after a signal before SIGKILL does it (default:"
+                    "How long ranks may take to end after a signal, before SIGKILL (default:"
                             + " 2).")
     private int killAfter = 2;
 
@@ -245,7 +245,7 @@ public final class RunCommand implements Callable<Integer> {
             }
             line.getErr()
                     .println(
-                            "jccl run: starts all ranks again, restart "
+                            "jccl run: restarting all ranks, restart "
                                     + (restart + 1)
                                     + " of "
                                     + maxRestarts);
@@ -266,7 +266,7 @@ public final class RunCommand implements Callable<Integer> {
                 nodes == 1 || (maxRestarts == 0 && minRanks == null),
                 "--max-restarts and --min-ranks see the ranks of one machine, but --nnodes is "
                         + nodes
-                        + "; leave them out, and start the whole run again from its checkpoint");
+                        + "; leave them out, and restart the whole run from its checkpoint");
         int least = minRanks == null ? count : minRanks;
         check(
                 line,
@@ -319,7 +319,7 @@ public final class RunCommand implements Callable<Integer> {
                 address != null,
                 "--nnodes is "
                         + nodes
-                        + ", but nothing says where the machines meet: give --master-addr, an"
+                        + ", but no meeting point is given: give --master-addr, an"
                         + " address of machine 0, the same on all");
         check(
                 line,

@@ -122,8 +122,8 @@ enum Signals {
 
     /**
      * Whether a terminal has sent this signal, or would have, to this process's whole group: then
-     * children have it already. A signal that another process sent to this one alone cannot be told
-     * from the terminal's.
+     * children have it already. A signal that another process sent only to this one cannot be
+     * distinguished from the terminal's.
      */
     boolean isOfTerminal() {
         if (this == TERM) {

@@ -241,7 +241,7 @@ public final class BandwidthCommand implements Callable<Integer> {
                 int count = Cuda.deviceCount();
                 if (count == 0) {
                     throw new IllegalStateException(
-                            "--device cuda: this process sees no GPU; use --device host, or see"
+                            "--device cuda: this process sees no GPU; use --device host, or run"
                                     + " jccl doctor");
                 }
                 return IntStream.range(0, count).mapToObj(Cuda::device).toList();

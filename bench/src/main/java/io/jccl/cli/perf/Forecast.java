@@ -39,7 +39,7 @@ record Forecast(Plan plan, Tuning tuning, NcclSteering steering) implements Auto
      * @param mode whether the settings are passed to NCCL
      * @param largest size that the algorithm is chosen for
      * @return the forecast
-     * @throws IllegalArgumentException if there is none; the message says why
+     * @throws IllegalArgumentException if there is none; the message has the reason
      */
     static Forecast of(
             String source, Collective collective, int ranks, NcclSteering.Mode mode, long largest) {

@@ -8,7 +8,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 
-/** Prediction beside measurement, as comments that readers of nccl-tests' table skip. */
+/** Prediction next to measurement, as comments that readers of nccl-tests' table skip. */
 final class ForecastReport implements Report {
     private final Forecast forecast;
     private final PrintWriter out;
@@ -44,7 +44,7 @@ final class ForecastReport implements Report {
                 print("# NCCL %s: %s", forecast.steering().mode(), advice.strip());
             }
         }
-        print("# Predicted (by NCCL's constants) beside measured, out-of-place:");
+        print("# Predicted (by NCCL's constants) and measured, out-of-place:");
         print(
                 "# %12s  %10s  %8s  %12s  %12s  %10s",
                 "size", "algorithm", "protocol", "predicted us", "measured us", "ratio");

@@ -19,8 +19,8 @@ final class GpuFlags {
             paramLabel = "<count>",
             converter = Count.class,
             description =
-                    "With --engine nccl: record the iterations as a CUDA graph and launch it so many"
-                            + " times; 0 is off (default: 0).")
+                    "With --engine nccl: record the iterations as a CUDA graph and launch it this"
+                            + " many times; 0 is off (default: 0).")
     private int graphLaunches;
 
     @Option(
@@ -94,7 +94,7 @@ final class GpuFlags {
      * @param line the command's
      * @param perIteration {@code -I}
      * @param blocking {@code -z}
-     * @throws ParameterException if they contradict each other; the message says what to do
+     * @throws ParameterException if they contradict each other; the message suggests a remedy
      */
     void check(CommandLine line, boolean perIteration, int blocking) {
         if (graphLaunches > 0 && (perIteration || blocking > 0)) {
@@ -133,7 +133,7 @@ final class GpuFlags {
                 streamNull != 0,
                 "-y 1",
                 nccl
-                        ? "operations go to a stream of their own, which CUDA orders with its NULL"
+                        ? "operations go to a separate stream, which CUDA orders with its NULL"
                                 + " stream"
                         : lacks + "CUDA streams");
         note(notes, !nccl && graphLaunches > 0, "-G " + graphLaunches, lacks + "CUDA graphs");

@@ -110,7 +110,7 @@ public final class MatmulCommand implements Callable<Integer> {
             names = "--seed",
             paramLabel = "<number>",
             defaultValue = "1",
-            description = "Of the matrices (default: ${DEFAULT-VALUE}).")
+            description = "Seed of the matrices (default: ${DEFAULT-VALUE}).")
     private long seed;
 
     @Mixin private JsonOption json = new JsonOption();
@@ -282,7 +282,7 @@ public final class MatmulCommand implements Callable<Integer> {
         line(
                 out,
                 "communication",
-                "%.1f%% of the time, waits included, most of it beside products",
+                "%.1f%% of the time, waits included, mostly overlapping products",
                 percent(r.broadcastSeconds(), r.seconds()));
         line(
                 out,

@@ -143,8 +143,8 @@ public final class OffloadCommand implements Callable<Integer> {
             names = "--depth",
             paramLabel = "<n>",
             description =
-                    "Layers that are fetched ahead, as far as the budget reaches (default:"
-                            + " as measured times say).")
+                    "Layers fetched ahead, within the budget (default: chosen from measured"
+                            + " times).")
     private @Nullable Integer depth;
 
     @Option(
@@ -158,8 +158,8 @@ public final class OffloadCommand implements Callable<Integer> {
     @Option(
             names = "--backward",
             description =
-                    "Passes go forward and back again, with gradients as large as the parameters"
-                            + " going out.")
+                    "Each pass goes forward and backward, and copies out gradients as large as"
+                            + " the parameters.")
     private boolean backward;
 
     @Mixin private JsonOption json = new JsonOption();
@@ -169,7 +169,7 @@ public final class OffloadCommand implements Callable<Integer> {
     @Option(
             names = "--trace",
             paramLabel = "<file>",
-            description = "Write what ran when, for Perfetto (ui.perfetto.dev).")
+            description = "Write a timeline, for Perfetto (ui.perfetto.dev).")
     private @Nullable Path trace;
 
     public OffloadCommand() {
@@ -250,7 +250,7 @@ public final class OffloadCommand implements Callable<Integer> {
         if (kinds > 1) {
             throw mistake(
                     spec,
-                    "--compute-us, --ratio and --gemm each say what a layer's work is; give one of"
+                    "--compute-us, --ratio and --gemm each define a layer's work; give one of"
                             + " them");
         }
         if (computeMicros != null && !(computeMicros >= 0 && computeMicros <= 60e6)) {
@@ -348,7 +348,7 @@ public final class OffloadCommand implements Callable<Integer> {
             case "cuda" -> {
                 if (Cuda.deviceCount() == 0) {
                     throw new IllegalStateException(
-                            "--device cuda: this process sees no GPU; use --device host, or see"
+                            "--device cuda: this process sees no GPU; use --device host, or run"
                                     + " jccl doctor");
                 }
                 return Cuda.device(0);

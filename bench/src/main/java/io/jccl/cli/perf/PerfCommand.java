@@ -93,8 +93,8 @@ public final class PerfCommand implements Callable<Integer> {
             paramLabel = "<name>",
             converter = PerfValues.Algorithms.class,
             description =
-                    "auto, direct, ring, tree, rd or pairwise; used wherever it serves the"
-                            + " operation (default: auto).")
+                    "auto, direct, ring, tree, rd or pairwise; used for operations that support"
+                            + " it (default: auto).")
     private Algorithm algorithm = Algorithm.AUTO;
 
     @Option(
@@ -112,7 +112,7 @@ public final class PerfCommand implements Callable<Integer> {
             paramLabel = "<auto|file>",
             description =
                     "With --engine nccl: plans on this machine's links, or on those of a file that"
-                            + " jccl topo reads, and prints predicted beside measured times.")
+                            + " jccl topo reads, and prints predicted next to measured times.")
     private @Nullable String plan;
 
     @Option(
@@ -120,8 +120,8 @@ public final class PerfCommand implements Callable<Integer> {
             paramLabel = "<advise|enforce>",
             converter = PerfValues.Steering.class,
             description =
-                    "advise: prints what the plan would tell NCCL; enforce: also sets it, and puts"
-                            + " ranks on GPUs in the plan's order (default: advise).")
+                    "advise: prints the NCCL settings of the plan; enforce: also sets them, and"
+                            + " puts ranks on GPUs in the plan's order (default: advise).")
     private NcclSteering.@Nullable Mode steer;
 
     public PerfCommand(Collective collective) {

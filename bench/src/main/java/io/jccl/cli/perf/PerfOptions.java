@@ -81,8 +81,8 @@ final class PerfOptions {
             paramLabel = "<count>",
             converter = Count.class,
             description =
-                    "Iterations before the timed ones, per size. Unless it is 0, up to two seconds"
-                            + " more go first, until the JVM has compiled what is timed"
+                    "Iterations before the timed ones, per size. Unless it is 0, up to two"
+                            + " seconds of warm-up come first, until the JVM has compiled the timed code"
                             + " (default: 1).")
     private int warmups = 1;
 
@@ -145,8 +145,7 @@ final class PerfOptions {
             names = {"-g", "--ngpus"},
             paramLabel = "<count>",
             converter = Count.class,
-            description =
-                    "Ranks per thread; on the host each has a thread of its own (default: 1).")
+            description = "Ranks per thread; on the host each has its own thread (default: 1).")
     private int devices = 1;
 
     @Option(
@@ -241,7 +240,7 @@ final class PerfOptions {
     /**
      * What follows from the flags, the variables and the engine.
      *
-     * @throws ParameterException if they contradict each other; the message says what to do
+     * @throws ParameterException if they contradict each other; the message suggests a remedy
      */
     PerfConfig config(
             CommandLine line,
@@ -354,7 +353,7 @@ final class PerfOptions {
         List<String> notes = new ArrayList<>();
         gpu.note(notes, engine);
         if (cpuTime != 0 && engine != Engine.NCCL) {
-            notes.add("-C 1 has no effect: an operation has completed when it is submitted");
+            notes.add("-C 1 has no effect: operations have completed when they are submitted");
         }
         if (aggregated > 1 && !collective.isGrouped()) {
             notes.add(

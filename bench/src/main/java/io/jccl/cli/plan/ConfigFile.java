@@ -19,8 +19,8 @@ import java.util.function.Function;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A model's shape from the {@code config.json} beside a checkpoint of Hugging Face. Fields that a
- * file leaves out have the defaults of the Transformers library's configuration classes. A separate
+ * A model's shape from the {@code config.json} of a Hugging Face checkpoint. Fields that a file
+ * leaves out have the defaults of the Transformers library's configuration classes. A separate
  * class, so that nothing else loads Jackson.
  */
 final class ConfigFile {
@@ -61,7 +61,7 @@ final class ConfigFile {
      * @param file the file, or the folder that has it
      * @return the model, trained on its longest sample
      * @throws IllegalArgumentException if it cannot be read, is of another type of model, or lacks
-     *     a field; the message says what to do
+     *     a field; the message suggests a remedy
      */
     static Model read(Path file) {
         Path path = Files.isDirectory(file) ? file.resolve("config.json") : file;
@@ -76,7 +76,7 @@ final class ConfigFile {
                             + "); give a model's config.json");
         } catch (NoSuchFileException e) {
             throw new IllegalArgumentException(
-                    path + " does not exist; give the config.json beside a checkpoint");
+                    path + " does not exist; give the config.json of a checkpoint");
         } catch (IOException e) {
             throw new IllegalArgumentException(path + " cannot be read: " + e.getMessage());
         }

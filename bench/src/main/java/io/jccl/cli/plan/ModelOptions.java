@@ -26,7 +26,7 @@ final class ModelOptions {
     @Option(
             names = "--config",
             paramLabel = "<file>",
-            description = "Or the config.json beside a checkpoint of Hugging Face.")
+            description = "Or the config.json of a Hugging Face checkpoint.")
     private @Nullable Path config;
 
     @Option(
@@ -34,8 +34,8 @@ final class ModelOptions {
             paramLabel = "<count>",
             converter = Amounts.Count.class,
             description =
-                    "Or its number of parameters, such as 1.3B, with a shape like GPT-3's, or beside"
-                            + " its shape.")
+                    "Or its number of parameters, such as 1.3B, with a shape like GPT-3's, or in"
+                            + " addition to its shape.")
     private @Nullable Long parameters;
 
     @Option(

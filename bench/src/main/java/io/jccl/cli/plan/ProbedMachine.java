@@ -40,7 +40,7 @@ final class ProbedMachine {
 
     static Hardware read(Path file, Hardware.Given given) throws IOException {
         ProbeResult probe = ProbeJson.read(file);
-        // What JSON leaves out is null whatever the record says.
+        // Fields missing in the JSON are null whatever the record declares.
         if (Stream.of(
                         probe.device(),
                         probe.machine(),
@@ -194,7 +194,8 @@ final class ProbedMachine {
             if (machines > 1) {
                 throw new IllegalArgumentException(
                         file
-                                + " is one machine's probe, which knows no network; leave --nodes at 1");
+                                + " is one machine's probe, which has no network; leave --nodes"
+                                + " at 1");
             }
             if (measured.isEmpty()) {
                 throw lacks("an allReduce", "allreduce");

@@ -26,7 +26,9 @@ import java.util.Locale;
 final class SpeedSearch {
     private static final double GIGA = 1e9;
 
-    /** Combinations in documents, besides those of the front: a large machine has 100,000s. */
+    /**
+     * Combinations in documents, in addition to those of the front: a large machine has 100,000s.
+     */
     private static final int MOST = 5000;
 
     private SpeedSearch() {}

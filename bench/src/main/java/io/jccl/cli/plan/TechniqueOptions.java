@@ -136,7 +136,7 @@ final class TechniqueOptions {
                     search
                             + " chooses the techniques, and "
                             + given.getFirst()
-                            + " says one; leave out one of the two");
+                            + " sets one; leave out one of the two");
         }
     }
 
@@ -156,7 +156,7 @@ final class TechniqueOptions {
                         line,
                         "something is offloaded to "
                                 + (host ? "the host" : "NVMe")
-                                + ", of which there is none; say how much there is with "
+                                + ", of which there is none; specify the amount with "
                                 + (host
                                         ? "--host-memory"
                                         : "--nvme-memory, such as --nvme-memory 4TB"));

@@ -134,8 +134,8 @@ public final class ProbeCommand implements Callable<Integer> {
             paramLabel = "<seconds>",
             defaultValue = "60",
             description =
-                    "About how long all of it may take; what does not fit is left out, and said so"
-                            + " (default: ${DEFAULT-VALUE}).")
+                    "Approximate time limit; measurements that exceed it are skipped and reported"
+                            + " as such (default: ${DEFAULT-VALUE}).")
     private double seconds;
 
     @Mixin private JsonOption json = new JsonOption();
@@ -284,7 +284,7 @@ public final class ProbeCommand implements Callable<Integer> {
                             + deviceName
                             + ", but this process sees "
                             + (count == 0
-                                    ? "no GPU; use --device host, or see jccl doctor"
+                                    ? "no GPU; use --device host, or run jccl doctor"
                                     : count + " GPUs, numbered from 0"));
         }
         return Cuda.device(index);

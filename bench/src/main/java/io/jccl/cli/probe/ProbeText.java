@@ -273,7 +273,7 @@ final class ProbeText {
         return String.format(Locale.ROOT, "%." + decimals + "f", value);
     }
 
-    /** Words to the left, numbers to the right, what there is to say behind. */
+    /** Words aligned left, numbers right, remarks last. */
     private void table(String title, String heads, List<String[]> rows) {
         if (rows.isEmpty()) {
             return;

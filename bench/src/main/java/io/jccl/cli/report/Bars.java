@@ -188,7 +188,7 @@ final class Bars {
             shares.add(run, "products", 100 * run.number(m, "computeShare"), " %");
             shares.add(
                     run,
-                    "communication, waits included, most of it beside products",
+                    "communication, waits included, mostly overlapping products",
                     100 * run.number(m, "communicationShare"),
                     " %");
             shares.add(

@@ -100,7 +100,7 @@ final class Fits {
                         rows));
     }
 
-    /** One small chart per set; with one document, beside the set of all techniques. */
+    /** One small chart per set; with one document, next to the set of all techniques. */
     private static Figure speed(Map<String, List<Series>> speeds, List<Run> runs) {
         String all = runs.size() > 1 ? "" : all(runs.getFirst());
         List<LineChart> charts = new ArrayList<>();

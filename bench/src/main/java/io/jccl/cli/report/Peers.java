@@ -52,8 +52,8 @@ final class Peers {
                         (run.name().isEmpty() ? "" : run.name() + ": ")
                                 + "the load average was "
                                 + Axis.number(load)
-                                + " afterwards: other programs ran beside; measure again on a quiet"
-                                + " machine");
+                                + " afterwards: other programs were running; measure again on an"
+                                + " idle machine");
             }
         }
         List<Chart> drawn = new ArrayList<>();
@@ -70,7 +70,7 @@ final class Peers {
         });
         page.add(
                 new Figure(
-                        "Time by size, beside the peers",
+                        "Time by size, compared with the peers",
                         "Medians of the rounds. Solid: JCCL; dashed: others. Lower is faster.",
                         drawn));
         page.add(new Table("Times", List.of("operation", "size", "library", "us"), rows));

@@ -26,7 +26,7 @@ import java.util.stream.DoubleStream;
 final class Probes {
     private static final double GIGA_IN_TERA = 1e-3;
 
-    /** The lines of runs laid over each other; the colour says what was measured. */
+    /** The overlaid lines of several runs; the colour shows the quantity. */
     private static final Line[] LINES = {Line.SOLID, Line.DASHED, Line.DOTTED};
 
     private Probes() {}

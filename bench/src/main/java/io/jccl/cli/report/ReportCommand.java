@@ -31,7 +31,7 @@ import picocli.CommandLine.Spec;
             "Try: jccl all_reduce -b 8 -e 64M -f 2 -g 2 -J a.json",
             "     jccl all_reduce -b 8 -e 64M -f 2 -g 4 -J b.json",
             "     jccl report a.json b.json --html report.html",
-            "Exit status: 0; 2 if a file does not serve.",
+            "Exit status: 0; 2 if a file cannot be used.",
         })
 public final class ReportCommand implements Callable<Integer> {
     @Spec private @Nullable CommandSpec spec;

@@ -99,7 +99,8 @@ public final class Reports {
         if (runs.size() == 1) {
             String command = first.root().path("config").path("collective").asText("");
             String name = command.isEmpty() ? first.kind().command() : command;
-            String title = first.kind() == Kind.PEERS ? "JCCL beside its peers" : "jccl " + name;
+            String title =
+                    first.kind() == Kind.PEERS ? "JCCL compared with its peers" : "jccl " + name;
             page = begin(title, first.root());
         } else {
             page = new Page("jccl report: " + runs.size() + " runs");

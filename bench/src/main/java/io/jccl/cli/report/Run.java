@@ -29,7 +29,7 @@ record Run(String name, String file, Kind kind, JsonNode root) {
      * @param file file written by --json
      * @param name name in legends
      * @return the document, of a known kind
-     * @throws IllegalArgumentException if it is something else; the message tells what to pass
+     * @throws IllegalArgumentException if it is something else; the message states what to pass
      */
     static Run read(Path file, String name) {
         if (!Files.exists(file)) {
@@ -54,7 +54,8 @@ record Run(String name, String file, Kind kind, JsonNode root) {
                             + (cut
                                     ? "' ends in the middle, in line "
                                             + e.getLocation().getLineNr()
-                                            + ": it was cut off; copy it whole, or measure again"
+                                            + ": it is truncated; copy it completely, or measure"
+                                            + " again"
                                     : "' is not JSON: " + message + GIVE),
                     e);
         } catch (AccessDeniedException e) {
@@ -80,7 +81,7 @@ record Run(String name, String file, Kind kind, JsonNode root) {
     static Run here(JsonNode root) {
         Kind kind = Kind.of(root);
         if (kind == null) {
-            throw new IllegalStateException("a document that no page is made of: " + root);
+            throw new IllegalStateException("a document without a page: " + root);
         }
         return new Run("", "", kind, root);
     }

@@ -103,7 +103,7 @@ final class Sweeps {
             page.warning(
                     (run.name().isEmpty() ? "" : run.name() + ": ")
                             + Axis.number(wrong)
-                            + " checks found wrong values: the times are of a wrong result");
+                            + " checks found wrong values: the times belong to a wrong result");
         }
         String warning = run.root().path("warning").asText("");
         if (!warning.isEmpty()) {

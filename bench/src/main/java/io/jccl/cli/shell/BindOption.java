@@ -9,9 +9,7 @@ import picocli.CommandLine.Option;
 import picocli.CommandLine.ParameterException;
 import picocli.CommandLine.TypeConversionException;
 
-/**
- * Which CPUs ranks of the host engine run on: the {@code jccl} command binds unless told not to.
- */
+/** Which CPUs ranks of the host engine run on: the {@code jccl} command binds by default. */
 public final class BindOption {
     @Option(
             names = "--bind",

@@ -17,7 +17,7 @@ public final class CsvOption extends FileOption {
                     "Write CSV to a file as well; without one, or with -, print it instead of text.")
     private @Nullable String file;
 
-    /** None asked for, until picocli sets it. */
+    /** Not requested, until picocli sets it. */
     public CsvOption() {
         super(NAME);
     }

@@ -18,7 +18,7 @@ public final class Drives {
 
     private Drives() {}
 
-    /** Room under a folder for data that nobody needs afterwards. */
+    /** Space under a folder for temporary data. */
     public static TierStore scratch(Path folder) {
         return NvmeStore.open(folder, new Budgets(Map.of()), NvmeOptions.DEFAULT.withScratch(true));
     }

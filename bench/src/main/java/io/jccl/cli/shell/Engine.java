@@ -26,7 +26,7 @@ public enum Engine {
     /** The variable that chooses where {@code --engine} does not. */
     public static final String VARIABLE = "JCCL_ENGINE";
 
-    /** Says that NCCL may put several ranks on one GPU. */
+    /** Allows NCCL to put several ranks on one GPU. */
     private static final String SHARED = "NCCL_MULTI_RANK_GPU_ENABLE";
 
     public static Engine of(String name) {
@@ -40,7 +40,7 @@ public enum Engine {
         };
     }
 
-    /** What an option says, or without it the environment. */
+    /** The value of an option, or without it that of the environment. */
     public static Engine of(@Nullable Engine option, Map<String, String> environment) {
         return option != null ? option : of(environment.getOrDefault(VARIABLE, "host"));
     }

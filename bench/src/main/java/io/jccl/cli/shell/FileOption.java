@@ -10,7 +10,7 @@ import org.jspecify.annotations.Nullable;
 import picocli.CommandLine;
 import picocli.CommandLine.ParameterException;
 
-/** An option for results in another form, beside the text or in its place. */
+/** An option for results in another form, in addition to the text or instead of it. */
 public abstract class FileOption {
     /** Names standard output. */
     static final String STANDARD = "-";
@@ -24,7 +24,7 @@ public abstract class FileOption {
     /** What the option was given, or null. */
     abstract @Nullable String value();
 
-    /** Whether it was asked for. */
+    /** Whether it was requested. */
     public boolean isAsked() {
         return value() != null;
     }
@@ -54,7 +54,7 @@ public abstract class FileOption {
      * Fails before the work rather than after it.
      *
      * @param line the command's
-     * @throws ParameterException if the file cannot be written; the message says what to do
+     * @throws ParameterException if the file cannot be written; the message suggests a remedy
      */
     public void checkWritable(CommandLine line) {
         Path named = file();
@@ -68,7 +68,7 @@ public abstract class FileOption {
     }
 
     /**
-     * Prints or writes the document, or does nothing if none was asked for.
+     * Prints or writes the document, or does nothing if none was requested.
      *
      * @param out standard output
      * @param document makes it

@@ -20,7 +20,7 @@ public final class HtmlOption {
             description = "Write a page with charts and tables that needs nothing else.")
     private @Nullable Path file;
 
-    /** Whether a page was asked for. */
+    /** Whether a page was requested. */
     public boolean isAsked() {
         return file != null;
     }
@@ -34,7 +34,7 @@ public final class HtmlOption {
      * Fails before the work rather than after it.
      *
      * @param line the command's
-     * @throws ParameterException if the file cannot be written; the message says what to do
+     * @throws ParameterException if the file cannot be written; the message suggests a remedy
      */
     public void checkWritable(CommandLine line) {
         if (file != null) {
@@ -47,7 +47,7 @@ public final class HtmlOption {
     }
 
     /**
-     * Writes the page, or does nothing if none was asked for.
+     * Writes the page, or does nothing if none was requested.
      *
      * @param page makes it
      * @throws IOException if the file cannot be written

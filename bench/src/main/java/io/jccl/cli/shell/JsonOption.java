@@ -37,7 +37,7 @@ public final class JsonOption extends FileOption {
         }
     }
 
-    /** None asked for, until picocli sets it. */
+    /** Not requested, until picocli sets it. */
     public JsonOption() {
         super(NAME);
     }

@@ -16,7 +16,7 @@ public final class Output {
      *
      * @param option the option that names the file
      * @param file where something is to go
-     * @throws IOException if it cannot; the message says what to do
+     * @throws IOException if it cannot; the message suggests a remedy
      */
     public static void checkWritable(String option, Path file) throws IOException {
         Path folder = folder(file);
@@ -40,7 +40,7 @@ public final class Output {
     }
 
     /**
-     * Writes files: first all of them beside their places, then moves them there.
+     * Writes files: first all of them under temporary names, then moves them into place.
      *
      * @param texts what to write where
      * @throws IOException if one cannot be written; then none has changed, unless moving failed
@@ -50,7 +50,7 @@ public final class Output {
         try {
             for (Map.Entry<Path, String> e : texts.entrySet()) {
                 Path file = e.getKey();
-                // Not createTempFile, whose files nobody else may read.
+                // Not createTempFile, whose files other users may not read.
                 Path part =
                         folder(file)
                                 .resolve(

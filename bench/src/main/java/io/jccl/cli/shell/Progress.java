@@ -12,9 +12,9 @@ import java.util.function.BooleanSupplier;
 import java.util.function.LongSupplier;
 
 /**
- * One line on a terminal's standard error that says what a long run is at. It is erased before
- * anything else is printed. To a pipe or a file nothing is written, unless JCCL_PROGRESS is 1: then
- * a line every few seconds. If it is 0 nothing is written at all.
+ * One line on a terminal's standard error that shows the progress of a long run. It is erased
+ * before anything else is printed. To a pipe or a file nothing is written, unless JCCL_PROGRESS is
+ * 1: then a line every few seconds. If it is 0 nothing is written at all.
  */
 public final class Progress {
     private static final long PATIENCE_NANOS = 1_000_000_000L;
@@ -40,7 +40,7 @@ public final class Progress {
     private long lineNanos;
 
     private enum State {
-        /** Nobody has waited long enough to be told. */
+        /** Not shown yet: the run is still short. */
         QUIET,
         /** There is a terminal. */
         ON,

@@ -4,7 +4,7 @@ import java.util.Map;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Option;
 
-/** How many ranks a command starts, and what carries their data. */
+/** How many ranks a command starts, and their communication backend. */
 public final class RankOptions {
     /** Ranks of one machine on the host engine. */
     public static final int MOST_RANKS = 256;
@@ -23,7 +23,7 @@ public final class RankOptions {
             paramLabel = "<host|nccl|mpi>",
             converter = Engine.Converter.class,
             description =
-                    "What carries the data; mpi under mpirun (default: host, or JCCL_ENGINE).")
+                    "Communication backend; mpi under mpirun (default: host, or JCCL_ENGINE).")
     private @Nullable Engine engine;
 
     /** Ranks in this process, where no launcher started it. */

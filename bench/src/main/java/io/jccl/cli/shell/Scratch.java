@@ -9,8 +9,8 @@ import java.util.regex.Pattern;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A folder for tier NVME, which is removed with all that this process makes in it, also if the
- * process is ended. If anybody has put something else there, that stays, and the folder with it.
+ * A folder for tier NVME, which is removed with everything this process creates in it, even if the
+ * process is terminated. Other files in it are kept, and then so is the folder.
  */
 public final class Scratch implements AutoCloseable {
     private static final Pattern FOLDERS = Pattern.compile("rank-\\d+|state[^/]*");

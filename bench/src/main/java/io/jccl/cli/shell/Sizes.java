@@ -46,8 +46,8 @@ public final class Sizes {
         throw new TypeConversionException(
                 "'"
                         + text
-                        + "' is not a size; give a whole number of bytes, or one with K, M, G or T"
-                        + " behind it (powers of 1024), such as 8, 64K or 1G");
+                        + "' is not a size; give a whole number of bytes, or one with K, M, G or"
+                        + " T after it (powers of 1024), such as 8, 64K or 1G");
     }
 
     /**

@@ -3,7 +3,7 @@ package io.jccl.cli.shell;
 import java.util.Collection;
 import java.util.Locale;
 
-/** What somebody who misspelt a name may have meant. */
+/** Suggestions for a misspelt name. */
 public final class Suggestion {
     private Suggestion() {}
 

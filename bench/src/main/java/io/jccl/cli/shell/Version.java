@@ -2,7 +2,7 @@ package io.jccl.cli.shell;
 
 import picocli.CommandLine.IVersionProvider;
 
-/** What {@code --version} and the headers of reports say. */
+/** The version shown by {@code --version} and in the headers of reports. */
 public final class Version implements IVersionProvider {
     /** This library's version. */
     public static final String TEXT = "0.1.0-SNAPSHOT";

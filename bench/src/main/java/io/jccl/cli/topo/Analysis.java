@@ -117,7 +117,7 @@ public final class Analysis {
      * @param file file to read
      * @param request the request
      * @return the analysis
-     * @throws IOException if it cannot be read; the message tells what to do
+     * @throws IOException if it cannot be read; the message suggests a remedy
      * @throws TopologyFormatException if it does not contain a topology
      */
     public static Analysis of(Path file, Request request) throws IOException {
@@ -135,7 +135,7 @@ public final class Analysis {
      * @param in stream to read
      * @param request the request
      * @return the analysis
-     * @throws IOException if it cannot be read; the message tells what to do
+     * @throws IOException if it cannot be read; the message suggests a remedy
      * @throws TopologyFormatException if it does not contain a topology
      */
     public static Analysis of(String name, InputStream in, Request request) throws IOException {
@@ -231,7 +231,7 @@ public final class Analysis {
                     option
                             + " needs a graph, and "
                             + topology.name()
-                            + " tells of no path between its devices: give the output of nvidia-smi"
+                            + " shows no path between its devices: give the output of nvidia-smi"
                             + " topo -m");
         }
         return topology;
@@ -251,7 +251,7 @@ public final class Analysis {
      *
      * @param machine which of several machines; null for all
      * @return XML
-     * @throws IllegalArgumentException if NCCL would not read it, or if there is no such machine
+     * @throws IllegalArgumentException if NCCL would not read it, or if the machine does not exist
      */
     public String topologyXml(@Nullable Integer machine) {
         Topology graph = graph("--nccl-xml");
@@ -357,14 +357,14 @@ public final class Analysis {
             warnings.add(
                     selected.isEmpty()
                             ? "no plan: there is no GPU"
-                            : "no plan: one GPU has nobody to exchange data with");
+                            : "no plan: a single GPU exchanges no data");
             return;
         }
         if (!paths) {
             warnings.add(
                     "no plan: "
                             + topology.name()
-                            + " tells of no path between GPUs; nvidia-smi topo -m does");
+                            + " shows no path between GPUs; nvidia-smi topo -m does");
             return;
         }
         try {
@@ -394,7 +394,7 @@ public final class Analysis {
                 throw new IllegalArgumentException(
                         "--measured "
                                 + name
-                                + " has nothing to be compared with: "
+                                + " cannot be compared: "
                                 + String.join("; ", warnings));
             }
             verdict =

@@ -4,7 +4,7 @@ import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What was asked besides the plan.
+ * Answers requested in addition to the plan.
  *
  * @param best the best subsets of the GPUs; null if not asked for
  * @param verdict on a measurement; null if there is none

@@ -24,7 +24,7 @@ import org.jspecify.annotations.Nullable;
  * @param predictions what NCCL chooses for each size
  * @param crossovers sizes from which NCCL chooses another algorithm
  * @param tuning what was predicted with; null if nothing was
- * @param answers what was asked besides
+ * @param answers the other answers requested
  * @param simulation lines of a simulation, if requested
  * @param warnings warnings
  */

@@ -14,8 +14,8 @@ import org.jspecify.annotations.Nullable;
 /**
  * What nccl-tests or {@code jccl} measured.
  *
- * @param command such as all_reduce; null if the log does not tell
- * @param ranks how many; 0 if the log does not tell
+ * @param command such as all_reduce; null if the log does not show it
+ * @param ranks how many; 0 if the log does not show it
  * @param lines out-of-place measurements, by size
  */
 record MeasuredLog(@Nullable String command, int ranks, List<Line> lines) {

@@ -94,15 +94,15 @@ public final class TopoCommand implements Callable<Integer> {
             names = "--best",
             paramLabel = "<count>",
             description =
-                    "Choose so many of the GPUs, those that reach the highest bandwidth together,"
-                            + " and report what to put into CUDA_VISIBLE_DEVICES.")
+                    "Choose the given number of GPUs with the highest bandwidth together, and"
+                            + " report the value for CUDA_VISIBLE_DEVICES.")
     private @Nullable Integer best;
 
     @Option(
             names = "--measured",
             paramLabel = "<file>",
             description =
-                    "What nccl-tests or a benchmark of jccl printed, as text or JSON: compare each"
+                    "Output of nccl-tests or of a jccl benchmark, as text or JSON: compare each"
                             + " size with the prediction, and list what to check.")
     private @Nullable Path measured;
 

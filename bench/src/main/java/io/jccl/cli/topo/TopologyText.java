@@ -24,7 +24,7 @@ public final class TopologyText {
      * @param option the option that names it
      * @param file the file
      * @return the text
-     * @throws IOException if it cannot be read; the message tells why and what to do
+     * @throws IOException if it cannot be read; the message has the reason and a remedy
      */
     public static String read(String option, Path file) throws IOException {
         String named = option + " '" + file + "' cannot be read: ";

@@ -15,7 +15,7 @@ import java.util.EnumSet;
 import java.util.List;
 
 /**
- * Measurements beside predictions, and what may be wrong.
+ * Measurements next to predictions, and possible causes of deviations.
  *
  * @param sizes by size
  * @param causes of what is slow, the likeliest first; none if nothing is
@@ -45,7 +45,7 @@ record Verdict(List<Size> sizes, List<Cause> causes) {
      * Something that makes a machine slow.
      *
      * @param what it is
-     * @param busbwGBps bandwidth that it would leave; 0 if that cannot be told
+     * @param busbwGBps bandwidth that it would leave; 0 if unknown
      * @param check how to find out
      */
     record Cause(String what, double busbwGBps, String check) {}

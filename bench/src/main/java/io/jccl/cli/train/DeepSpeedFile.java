@@ -24,11 +24,11 @@ import picocli.CommandLine;
 import picocli.CommandLine.Model.OptionSpec;
 
 /**
- * A configuration of DeepSpeed (<a
+ * A DeepSpeed configuration (<a
  * href="https://www.deepspeed.ai/docs/config-json/">www.deepspeed.ai/docs/config-json</a>) as flags
- * of {@code jccl train}; what is on the command line wins. A key that would change the result and
- * has no flag is refused, a key that nobody knows is named, and "auto" counts as not given. A
- * separate class, so that nothing else loads Jackson.
+ * of {@code jccl train}; the command line takes precedence. A key that would change the result and
+ * has no flag is refused, an unknown key is reported, and "auto" counts as not given. A separate
+ * class, so that nothing else loads Jackson.
  */
 final class DeepSpeedFile {
     /** The flag that names the file. */
@@ -186,8 +186,8 @@ final class DeepSpeedFile {
      *
      * @param file a configuration
      * @return its flags
-     * @throws IllegalArgumentException if it cannot be read, or asks for what the trainer has not;
-     *     the message names the key
+     * @throws IllegalArgumentException if it cannot be read, or requests something the trainer
+     *     lacks; the message names the key
      */
     static DeepSpeedFile read(Path file) {
         JsonNode root;
@@ -204,7 +204,7 @@ final class DeepSpeedFile {
         }
         if (!root.isObject()) {
             throw new IllegalArgumentException(
-                    NAME + " '" + file + "' is no JSON object; give a configuration of DeepSpeed");
+                    NAME + " '" + file + "' is not a JSON object; give a DeepSpeed configuration");
         }
         DeepSpeedFile f = new DeepSpeedFile(file, root);
         f.translate();
@@ -261,7 +261,7 @@ final class DeepSpeedFile {
                     key,
                     value,
                     fixed.isEmpty()
-                            ? "which jccl train has not; leave it out"
+                            ? "which jccl train lacks; leave it out"
                             : "but jccl train has "
                                     + fixed
                                     + " there, and no flag for another; leave it out");
@@ -449,7 +449,7 @@ final class DeepSpeedFile {
      * Sets the options that the command line leaves open.
      *
      * @param line the command, parsed
-     * @param out for a line on what was taken over, and one on keys that nobody knows
+     * @param out for a line on the keys applied, and one on unknown keys
      */
     void apply(CommandLine line, PrintWriter out) {
         batch(line);
@@ -463,7 +463,7 @@ final class DeepSpeedFile {
         });
         out.println("# " + NAME + " " + file + ": " + String.join(" ", taken));
         if (!unknown.isEmpty()) {
-            out.println("# WARNING: not known, so without effect: " + String.join(", ", unknown));
+            out.println("# WARNING: unknown, so without effect: " + String.join(", ", unknown));
         }
     }
 }

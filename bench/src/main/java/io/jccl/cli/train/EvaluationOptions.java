@@ -38,7 +38,7 @@ final class EvaluationOptions {
             defaultValue = "0",
             paramLabel = "<n>",
             description =
-                    "Tokens that the model writes after the last step (default:"
+                    "Tokens that the model generates after the last step (default:"
                             + " ${DEFAULT-VALUE}).")
     private int sample;
 

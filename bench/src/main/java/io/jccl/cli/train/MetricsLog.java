@@ -20,10 +20,10 @@ import jdk.jfr.FlightRecorder;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Metrics of each step in files that are read while a run goes on: a table of comma-separated
- * values, and event files of TensorBoard; and in Java's flight recorder. What is written is
- * complete after each step. A run that goes on from a checkpoint adds to both; steps that were
- * repeated are there twice, the later one last.
+ * Metrics of each step in files that are read during a run: a table of comma-separated values, and
+ * event files of TensorBoard; and in Java's flight recorder. What is written is complete after each
+ * step. A run resumed from a checkpoint appends to both; steps that were repeated are there twice,
+ * the later one last.
  *
  * <p>An error of writing ends the file, not the run: it is reported as a warning.
  *
@@ -69,7 +69,7 @@ final class MetricsLog implements TrainRun.Report, AutoCloseable {
      *
      * @param csv table; null for none
      * @param events a new file of TensorBoard; null for none
-     * @param next is told everything too, and of what cannot be written
+     * @param next also receives everything, and is notified of files that cannot be written
      */
     MetricsLog(
             RunSettings settings, @Nullable Path csv, @Nullable Path events, TrainRun.Report next) {
@@ -284,7 +284,7 @@ final class MetricsLog implements TrainRun.Report, AutoCloseable {
             to.put(bytes);
         }
 
-        /** Seven bits at a time, the low ones first; the top bit says that more follow. */
+        /** Seven bits at a time, the low ones first; the top bit means that more follow. */
         private static void varint(ByteBuffer to, int value) {
             int left = value;
             while (left > 0x7f) {

@@ -44,7 +44,7 @@ final class MetricsOptions {
         }
     }
 
-    /** Writes to them, and tells another one what it is told. */
+    /** Writes to them, and passes everything on to another one. */
     MetricsLog log(RunSettings settings, TrainRun.Report next) throws IOException {
         Path file = null;
         if (events != null) {

@@ -11,15 +11,15 @@ final class MixtureOptions {
             defaultValue = "1",
             paramLabel = "<n>",
             description =
-                    "Least slots of an expert, whatever the factor gives; 4 in DeepSpeed (default:"
-                            + " ${DEFAULT-VALUE}).")
+                    "Minimum slots of an expert, whatever the factor gives; 4 in DeepSpeed"
+                            + " (default: ${DEFAULT-VALUE}).")
     private int minCapacity;
 
     @Option(
             names = "--residual-expert",
             description =
-                    "Every token passes one more expert, which all ranks have; the weights of its"
-                            + " output and of the others' are learned.")
+                    "Every token also passes through a shared expert, which all ranks have; the"
+                            + " weights of its output and of the others' are learned.")
     private boolean residual;
 
     @Option(
@@ -52,8 +52,8 @@ final class MixtureOptions {
     @Option(
             names = "--router-sample",
             description =
-                    "In training, draw a token's last expert, in proportion to the gates, as"
-                            + " Gumbel noise on logits does; RSample in DeepSpeed.")
+                    "In training, sample a token's last expert in proportion to the gates, as"
+                            + " with Gumbel noise on logits; RSample in DeepSpeed.")
     boolean sample;
 
     @Option(
@@ -75,7 +75,7 @@ final class MixtureOptions {
     private @Nullable Double initScale;
 
     MixtureSettings settings() {
-        // 0 stands for no flag.
+        // 0 means that the flag is not given.
         TrainOptions.require(
                 initScale == null || initScale > 0,
                 "--init-scale is " + initScale + ", expected more than 0, such as 0.1");

@@ -20,8 +20,8 @@ final class ModelOptions {
             names = "--model",
             paramLabel = "<jccl|gpt2|llama>",
             description =
-                    "What its blocks are made of: our own without gains and biases, GPT-2's, or"
-                            + " Llama's (default: jccl, or that of --load).")
+                    "Type of its blocks: JCCL's own without gains and biases, GPT-2's, or Llama's"
+                            + " (default: jccl, or that of --load).")
     private @Nullable String kind;
 
     @Option(

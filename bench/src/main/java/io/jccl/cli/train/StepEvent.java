@@ -7,7 +7,7 @@ import jdk.jfr.Label;
 import jdk.jfr.Name;
 import jdk.jfr.StackTrace;
 
-/** What a flight recording tells about a step of {@code jccl train}: as the table of --csv. */
+/** The event of a step of {@code jccl train} in a flight recording, with the columns of --csv. */
 @Name("io.jccl.train.Step")
 @Label("Training Step")
 @Category({"JCCL", "Training"})

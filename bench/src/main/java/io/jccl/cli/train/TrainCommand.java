@@ -71,8 +71,8 @@ public final class TrainCommand implements Callable<Integer> {
             paramLabel = "<host|nccl|mpi>",
             converter = Engine.Converter.class,
             description =
-                    "What carries the data; mpi under mpirun (default: host, or JCCL_ENGINE; nccl with"
-                            + " --device cuda).")
+                    "Communication backend; mpi under mpirun (default: host, or JCCL_ENGINE; nccl"
+                            + " with --device cuda).")
     private @Nullable Engine engine;
 
     @Mixin private BindOption bind = new BindOption();
@@ -87,8 +87,8 @@ public final class TrainCommand implements Callable<Integer> {
             names = DeepSpeedFile.NAME,
             paramLabel = "<file>",
             description =
-                    "A configuration of DeepSpeed, for what the flags leave open: batch, optimizer,"
-                            + " stage of ZeRO, offload, bfloat16.")
+                    "A DeepSpeed configuration, for whatever the flags do not set: batch,"
+                            + " optimizer, ZeRO stage, offload, bfloat16.")
     private @Nullable Path deepSpeed;
 
     @Mixin private CorpusOptions text = new CorpusOptions();
@@ -140,8 +140,7 @@ public final class TrainCommand implements Callable<Integer> {
             names = "--timeout",
             defaultValue = "60",
             paramLabel = "<seconds>",
-            description =
-                    "When a rank that does not come is given up (default:" + " ${DEFAULT-VALUE}).")
+            description = "How long to wait for a missing rank (default: ${DEFAULT-VALUE}).")
     private int timeout;
 
     @Option(
@@ -150,8 +149,8 @@ public final class TrainCommand implements Callable<Integer> {
             fallbackValue = "",
             paramLabel = "<sets>",
             description =
-                    "Train with one set of techniques after the other, and once on a single"
-                            + " rank; losses have to agree. Sets are separated by ';', such as 'dp=2"
+                    "Train with one set of techniques after another, and once on a single rank;"
+                            + " losses have to agree. Sets are separated by ';', such as 'dp=2"
                             + " zero=3; tp=2 bf16'; 'routers' trains once with each router"
                             + " (default: every technique).")
     private @Nullable String compare;
@@ -447,7 +446,9 @@ public final class TrainCommand implements Callable<Integer> {
     private int compared(
             Engine chosen, Corpus corpus, Path folder, PrintWriter out, Progress progress)
             throws IOException {
-        require(ranks == null, "-g is for one run; with --compare each set of techniques says");
+        require(
+                ranks == null,
+                "-g is for one run; with --compare each set of techniques defines the ranks");
         TrainComparison comparison =
                 new TrainComparison(
                         chosen,

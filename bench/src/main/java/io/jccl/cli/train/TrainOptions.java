@@ -20,7 +20,7 @@ final class TrainOptions {
     private static final int LARGEST_HEAD = 128;
 
     static final String NO_GPU =
-            "--device is cuda, but this process sees no GPU; use --device host, or see jccl doctor";
+            "--device is cuda, but this process sees no GPU; use --device host, or run jccl doctor";
 
     /** Where the model computes, as on the command line. */
     enum Where {
@@ -33,8 +33,8 @@ final class TrainOptions {
             defaultValue = "host",
             paramLabel = "<host|cuda>",
             description =
-                    "What the model computes on; with cuda each rank has a GPU, and NCCL carries the"
-                            + " data (default: ${DEFAULT-VALUE}).")
+                    "What the model computes on; with cuda each rank has a GPU and uses NCCL"
+                            + " (default: ${DEFAULT-VALUE}).")
     Where where = Where.host;
 
     @Option(
@@ -91,7 +91,7 @@ final class TrainOptions {
 
     @Option(
             names = "--shared-expert",
-            description = "Every token passes one more expert, which all ranks have.")
+            description = "Every token also passes through a shared expert, which all ranks have.")
     boolean sharedExpert;
 
     @Option(
@@ -141,7 +141,7 @@ final class TrainOptions {
             names = "--fp16",
             description =
                     "Float16 parameters and gradients, float32 master parameters, and a loss scale that"
-                            + " adapts: steps whose gradients overflow are left out.")
+                            + " adapts: steps whose gradients overflow are skipped.")
     boolean float16;
 
     @Option(
@@ -166,8 +166,7 @@ final class TrainOptions {
     @Option(
             names = "--no-overlap",
             description =
-                    "The pipeline's messages travel between computations, not while stages"
-                            + " compute.")
+                    "The pipeline sends messages between computations, not while stages compute.")
     boolean noOverlap;
 
     @Option(
@@ -321,7 +320,7 @@ final class TrainOptions {
                 option == null || option == Engine.NCCL,
                 "--engine is "
                         + (option == null ? "" : option.text())
-                        + ", but with --device cuda NCCL carries the data; leave out --engine, or"
+                        + ", but --device cuda uses NCCL; leave out --engine, or"
                         + " use --device host");
         require(Cuda.deviceCount() > 0, NO_GPU);
         return Engine.NCCL;

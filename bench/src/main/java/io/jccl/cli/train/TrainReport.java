@@ -133,7 +133,7 @@ final class TrainReport {
         return more.isEmpty() ? room : room + "; " + more;
     }
 
-    /** The family of a model, but for our own. */
+    /** The family of a model, except for JCCL's own. */
     private static String kind(GptShape g) {
         Architecture a = g.architecture();
         return a.kind() == Architecture.Kind.JCCL ? "" : a.kind().label() + ", ";
@@ -230,7 +230,7 @@ final class TrainReport {
                     100 * e.droppedTokens());
         }
         if (!r.sample().isEmpty()) {
-            out.println("# what the model writes:");
+            out.println("# generated text:");
             out.println(r.sample());
         }
         out.flush();

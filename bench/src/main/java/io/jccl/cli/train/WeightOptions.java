@@ -40,7 +40,7 @@ final class WeightOptions {
                 "--load '" + load + "' and --resume both give the first weights; leave out one");
         require(
                 load == null || Files.exists(load),
-                "--load '" + load + "' is not there; give a safetensors file or folder");
+                "--load '" + load + "' does not exist; give a safetensors file or folder");
         if (save == null || !Files.exists(save)) {
             return;
         }

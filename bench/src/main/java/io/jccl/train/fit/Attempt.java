@@ -70,8 +70,8 @@ public sealed interface Attempt {
      * @param blocks of the model
      * @param parameters of the model
      * @param tier the full tier
-     * @param asked bytes of the failed allocation; 0 if a library made it, which does not say, nor
-     *     what was free
+     * @param asked bytes of the failed allocation; 0 if a library made it, which reports neither
+     *     this nor the free bytes
      * @param free free bytes on that rank
      */
     record Refused(int blocks, long parameters, Tier tier, long asked, long free)
@@ -163,7 +163,7 @@ public sealed interface Attempt {
                 sum[Tier.NVME.ordinal()]);
     }
 
-    /** The exception does not tell what is free, since a slab occupies the whole budget. */
+    /** The exception does not contain the free bytes, since a slab occupies the whole budget. */
     private static Refused refused(
             int blocks,
             long parameters,
@@ -181,7 +181,10 @@ public sealed interface Attempt {
         return new Refused(blocks, parameters, tier, e.asked() - memory.slack(tier), free);
     }
 
-    /** Whether a library found no device memory: NCCL and cuBLAS take theirs beside the model's. */
+    /**
+     * Whether a library found no device memory: NCCL and cuBLAS allocate theirs in addition to the
+     * model's.
+     */
     private static boolean isFull(JcclException e) {
         return e instanceof CudaException cuda
                 ? cuda.error() == cudart_h.cudaErrorMemoryAllocation()

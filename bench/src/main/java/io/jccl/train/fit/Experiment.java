@@ -26,10 +26,10 @@ public final class Experiment {
         }
     }
 
-    /** Hears what is under way. */
+    /** Receives the progress. */
     @FunctionalInterface
     public interface Watcher {
-        /** An attempt begins, when so many of all sets are done. */
+        /** An attempt begins, after the given number of sets is done. */
         void at(String attempt, int done, int all);
     }
 
@@ -68,7 +68,7 @@ public final class Experiment {
         return rows;
     }
 
-    /** So that compilation is not charged to the first set; it counts for little beside a GPU. */
+    /** So that compilation is not charged to the first set; it matters little with a GPU. */
     private void warmUp(List<TechniqueSet> sets) {
         if (settings.onGpu()) {
             return;

@@ -270,7 +270,7 @@ class FlightCommandTest {
         String expected = "collective #" + sequence + " is missing on rank(s) [2]";
         assertEquals(1, flight(files.toArray()), err::toString);
         assertTrue(out.toString().contains(expected), out::toString);
-        assertTrue(out.toString().contains("rank 2 has not come to it; its last is #"));
+        assertTrue(out.toString().contains("rank 2 has not reached it; its last is #"));
         assertTrue(out.toString().contains(", failed"), out::toString);
         // The two that failed left histories, which agree with the recordings.
         Path histories = folder.resolve("histories");
@@ -312,9 +312,9 @@ class FlightCommandTest {
         assertEquals(2, flight(text));
         refused("a.txt' is neither a flight recording", "JCCL_FLIGHT_DIR");
         assertEquals(2, flight(folder.resolve("none.jfr")));
-        refused("none.jfr' is not there");
+        refused("none.jfr' does not exist");
         assertEquals(2, flight(Files.createDirectory(folder.resolve("bare"))));
-        refused("bare' holds no .jfr");
+        refused("bare' contains no .jfr");
     }
 
     @ParameterizedTest

@@ -174,7 +174,7 @@ class ElasticTest {
         first.join();
         second.join();
         assertEquals(0, status, () -> err.lines + "" + out.lines);
-        assertFalse(err.with("starts all ranks again, restart 1 of 1").isEmpty());
+        assertFalse(err.with("restarting all ranks, restart 1 of 1").isEmpty());
         List<String> from = out.with("from step ");
         assertEquals(2, from.size(), out.lines::toString);
         assertTrue(number(from.getFirst()) >= 50, from::toString);

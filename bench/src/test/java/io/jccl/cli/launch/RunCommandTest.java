@@ -357,7 +357,7 @@ public class RunCommandTest {
         }
         String text = err.toString();
         assertEquals(2, text.lines().filter(l -> l.contains("failed first, with")).count(), text);
-        assertTrue(text.contains("jccl run: starts all ranks again, restart 2 of 3"), text);
+        assertTrue(text.contains("jccl run: restarting all ranks, restart 2 of 3"), text);
     }
 
     @Test
@@ -445,7 +445,7 @@ public class RunCommandTest {
     @CsvSource(
             delimiter = '|',
             value = {
-                "-n 2 --nnodes 2 | --nnodes is 2, but nothing says where the machines meet",
+                "-n 2 --nnodes 2 | --nnodes is 2, but no meeting point is given",
                 "-n 2 --nnodes 2 --master-addr a | no secret: set JCCL_STORE_SECRET",
                 "-n 2 --node-rank 1 | --node-rank is 1, expected less than 1",
                 "-n 2 --master-addr a | --master-addr and --master-port are for --nnodes of 2",

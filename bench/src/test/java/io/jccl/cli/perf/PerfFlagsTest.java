@@ -160,7 +160,7 @@ class PerfFlagsTest {
                 "all_reduce | -R 2 -D 1 | # -D 1 has no effect: JCCL has no kernels that",
                 "all_reduce | -V 16 | # -V 16 has no effect: it counts the blocks",
                 "all_reduce | --device_cta_count 128 | # -V 128 has no effect: ",
-                "all_reduce | -C 1 | # -C 1 has no effect: an operation has completed when",
+                "all_reduce | -C 1 | # -C 1 has no effect: operations have completed when",
                 "hypercube | -m 4 | # -m 4 as a group has no effect: each step of a hypercube",
             })
     void whatHasNoMeaningIsAcceptedAndSaid(String command, String flags, String line) {

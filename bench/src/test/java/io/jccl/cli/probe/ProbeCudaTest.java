@@ -227,7 +227,7 @@ class ProbeCudaTest {
                         Map.of("JCCL_FAKE_INJECT", "cublasGemmEx@0:3:async=719"),
                         "cuda --only matmul,copy --max-bytes 64K --sizes 16 --time-budget 1");
         assertEquals(1, r.status(), r::toString);
-        r.has("cudaErrorLaunchFailure", "start it anew");
+        r.has("cudaErrorLaunchFailure", "restart it");
     }
 
     @Test
@@ -237,6 +237,6 @@ class ProbeCudaTest {
         r.has("--device is cuda:2, but this process sees 2 GPUs, numbered from 0");
         Result none = probe(Map.of("JCCL_FAKE_DEVICES", "0"), "cuda --only copy");
         assertEquals(2, none.status(), none::toString);
-        none.has("sees no GPU; use --device host, or see jccl doctor");
+        none.has("sees no GPU; use --device host, or run jccl doctor");
     }
 }

@@ -335,7 +335,8 @@ class ReportCommandTest {
                 "none.json | | is not there; give files that -J/--json of",
                 ". | | is a folder; give files that",
                 "a | | is empty; give files",
-                "a | {\"config\": {\"collective\": \"all_reduce\"}, | ends in the middle, in line 1: it was cut off; copy it whole, or measure again",
+                "a | {\"config\": {\"collective\": \"all_reduce\"}, | ends in the middle, in line"
+                        + " 1: it is truncated; copy it completely, or measure again",
                 "a | size,time | is not JSON: ",
                 "a | {} trailing | is not JSON: ",
                 "a | {\"jcclFlight\": 1} | is JSON of something else; give files",
@@ -379,7 +380,7 @@ class ReportCommandTest {
             assertEquals(2, o.status, length + ": " + o);
             // Half of true, false, null or of a number may be something that JSON does not have.
             boolean half = part.matches("(?s).*[:\\[,]\\s*([tfn][a-z]*|[-0-9.]+[-.E])");
-            String expected = half ? "'" + file + "' " : "it was cut off";
+            String expected = half ? "'" + file + "' " : "it is truncated";
             assertTrue(o.err.contains(expected), part + o);
         }
     }

@@ -166,7 +166,7 @@ class DeepSpeedFileTest {
                 "{\"zero_optimisation\": {\"stage\": 1}, \"train_batch_size\": 4, \"x\": 1}";
         assertEquals(0, train(config), err::toString);
         assertTrue(
-                out.toString().contains("not known, so without effect: x, zero_optimisation.stage"),
+                out.toString().contains("unknown, so without effect: x, zero_optimisation.stage"),
                 out::toString);
     }
 
@@ -189,11 +189,11 @@ class DeepSpeedFileTest {
                 "{\"zero_optimization\": {\"stage\": \"two\"}} | zero_optimization.stage is \"two\", expected a whole number",
                 "{\"zero_optimization\": {\"stage\": 4}} | --zero is 4, expected 0 to 3",
                 "{\"zero_optimization\": {\"offload_param\": {\"device\": \"nvme\"}}} | offload_param.device is \"nvme\", expected none or cpu",
-                "{\"sparse_attention\": {\"mode\": \"fixed\"}} | sparse_attention is {\"mode\":\"fixed\"}, which jccl train has not",
+                "{\"sparse_attention\": {\"mode\": \"fixed\"}} | sparse_attention is {\"mode\":\"fixed\"}, which jccl train lacks",
                 "{\"train_micro_batch_size_per_gpu\": 3, \"train_batch_size\": 16} | train_batch_size is 16, expected a multiple of 3",
                 "{\"train_micro_batch_size_per_gpu\": 3} | so the ranks have to be known: give --dp",
                 "{\"train_micro_batch_size_per_gpu\": 0} | train_micro_batch_size_per_gpu is 0, expected a whole number above 0",
-                "[1] | is no JSON object",
+                "[1] | is not a JSON object",
                 "{\"train_batch_size\": | is not JSON",
             })
     void whatTheTrainerHasNotIsRefused(String config, String message) throws IOException {

@@ -423,7 +423,7 @@ class TrainCudaTest {
     @CsvSource(
             delimiter = '|',
             value = {
-                "--engine host | --engine is host, but with --device cuda NCCL carries the data",
+                "--engine host | --engine is host, but --device cuda uses NCCL",
                 "--hidden 512 --heads 2 | is 256 for each head, but with --device cuda it is at"
                         + " most 128; give more --heads",
                 "--dp 64 --batch 64 | a rank of this machine needs GPU"

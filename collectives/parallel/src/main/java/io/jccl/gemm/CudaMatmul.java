@@ -75,7 +75,7 @@ final class CudaMatmul implements Matmul {
                     status,
                     "cublasCreate",
                     CublasException.of(api, status, "cublasCreate").getMessage()
-                            + "; cuBLAS keeps some MiB of its own on "
+                            + "; cuBLAS needs some MiB for itself on "
                             + device
                             + ", which has no room for them: free memory there, or allocate less");
         }

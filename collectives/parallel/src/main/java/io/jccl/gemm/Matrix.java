@@ -55,8 +55,8 @@ public final class Matrix {
                             + rows
                             + " x "
                             + columns
-                            + " needs as many as rows x columns; take a slice of the buffer, or say"
-                            + " where the rows start: Matrix.of(buffer, offset, rows, columns,"
+                            + " needs as many as rows x columns; take a slice of the buffer, or"
+                            + " specify where the rows start: Matrix.of(buffer, offset, rows, columns,"
                             + " rowStride)");
         }
         return new Matrix(buffer, 0, rows, columns, columns, 1);

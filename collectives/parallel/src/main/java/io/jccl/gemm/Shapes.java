@@ -34,7 +34,7 @@ final class Shapes {
             throw new IllegalArgumentException(
                     "c shares memory with "
                             + (overlap(a, c) ? "a" : "b")
-                            + ", which is still read when c is written; use a buffer of its own");
+                            + ", which is still read when c is written; use a separate buffer");
         }
     }
 

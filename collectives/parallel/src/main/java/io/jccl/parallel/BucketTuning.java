@@ -5,8 +5,8 @@ import java.util.List;
 
 /**
  * How a {@link GradientReducer} finds the size of its buckets: it times whole steps with each
- * candidate, and keeps the one with the shortest. Small buckets start early but cost more
- * collectives; large ones leave more to do after the last gradient.
+ * candidate, and keeps the fastest. Small buckets start early but cost more collectives; large ones
+ * leave more to do after the last gradient.
  *
  * <p>A step lasts from one {@link GradientReducer#finish} that communicates to the next, so it
  * includes the forward pass, the optimizer, and passes that accumulate. Each candidate is tried

@@ -10,7 +10,7 @@ import io.jccl.kernel.Reducer;
 import java.lang.foreign.MemorySegment;
 import java.util.List;
 
-/** Combines one bucket's gradients over all ranks, to their mean unless it says otherwise. */
+/** Combines one bucket's gradients over all ranks, to their mean unless documented otherwise. */
 abstract sealed class Exchange implements AutoCloseable
         permits Exchange.Plain,
                 Exchange.Cast,

@@ -166,7 +166,7 @@ public final class GradientReducer implements AutoCloseable {
      * @param options settings, the same on all ranks
      * @return this rank's reducer
      * @throws IllegalArgumentException on all ranks, if there are no parameters, a type is not
-     *     floating-point or is float8, or the adaptive sum is asked for where it is not possible
+     *     floating-point or is float8, or the adaptive sum is requested but not possible
      * @throws io.jccl.CollectiveMismatchException if the ranks disagree; the message names the
      *     first difference
      * @throws JcclException if memory cannot be allocated

@@ -30,7 +30,7 @@ import org.jspecify.annotations.Nullable;
  * <p>If a worker closes its object, the others continue without it. If a rank dies, hangs or fails,
  * all others throw a {@link JcclException} that names it, within the communicator's timeout.
  *
- * <p><b>Devices:</b> requests travel through host memory, by the host engine or MPI. A worker's
+ * <p><b>Devices:</b> requests go through host memory, over the host engine or MPI. A worker's
  * parameters and gradients may be on a GPU: {@link #push} waits for the GPU's default stream and
  * copies gradients to pinned memory, {@link #pull} copies parameters back. Servers compute on the
  * host or, with {@link ServerOptions#withDevice}, on a GPU.
@@ -301,7 +301,7 @@ public final class ParameterServer implements AutoCloseable {
 
     /**
      * Sends this worker's gradients to the servers; they may be overwritten on return. On a GPU,
-     * they are what work on the default stream has computed. With {@link Consistency.Synchronous}
+     * they are those computed by work on the default stream. With {@link Consistency.Synchronous}
      * it blocks while an earlier push of this worker still waits for those of the others.
      *
      * @throws IllegalStateException on a server

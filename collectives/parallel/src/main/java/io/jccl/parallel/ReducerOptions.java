@@ -13,11 +13,11 @@ import java.util.Objects;
  * @param findUnused whether a pass may leave parameters unused. It costs one small allReduce per
  *     step
  * @param compression how gradients are compressed; default {@link Compression#NONE}
- * @param adasum whether gradients become their adaptive sum instead of their mean, each parameter's
- *     on its own (Maleki et al., <a href="https://arxiv.org/abs/2006.02924">arXiv 2006.02924</a>):
- *     the sum of orthogonal ones, the mean of equal ones, so the learning rate of one rank may
- *     stay. For float32 in host memory, without compression, on 2<sup>k</sup> ranks, among which
- *     each gradient travels <i>k</i> times; as much memory again as the gradients. Default off
+ * @param adasum whether each parameter's gradients are combined by their adaptive sum instead of
+ *     their mean (Maleki et al., <a href="https://arxiv.org/abs/2006.02924">arXiv 2006.02924</a>):
+ *     the sum of orthogonal ones, the mean of equal ones, so the learning rate of one rank can be
+ *     kept. For float32 in host memory, without compression, on 2<sup>k</sup> ranks; each gradient
+ *     is sent <i>k</i> times, and memory for a second copy is needed. Default off
  * @param tuning whether the first steps try sizes of buckets; default {@link BucketTuning#OFF}
  */
 public record ReducerOptions(

@@ -17,27 +17,27 @@ import io.jccl.kernel.MixtureLoops;
  *   <li><b>Jitter</b> multiplies each input by a number of the uniform distribution over {@code [1
  *       - jitter, 1 + jitter]} (Switch: Fedus et al., <a
  *       href="https://arxiv.org/abs/2101.03961">arXiv 2101.03961</a>, appendix C, with 0.01).
- *   <li><b>Dropout</b> sets each input to 0 with the given probability, and divides the others by
- *       what is left of 1 (there, input dropout).
+ *   <li><b>Dropout</b> sets each input to 0 with the given probability, and divides the others by 1
+ *       minus it (input dropout there).
  *   <li><b>Deviation</b> is that of a normal distribution added to each logit (V-MoE: Riquelme et
  *       al., <a href="https://arxiv.org/abs/2106.05974">arXiv 2106.05974</a>, section 2.2, with
  *       {@code 1 / experts}).
  * </ul>
  *
- * <p>Each number is a function of the seed, the token's place and the feature or expert: a forward
- * pass that is computed again draws the same, and so does any other number of ranks, if a token's
- * place among all tokens of all ranks and steps is the same. Layers have seeds of their own.
+ * <p>Each number is a function of the seed, the token's place and the feature or expert: a
+ * recomputed forward pass draws the same numbers, and so does a run on another number of ranks, if
+ * a token's place among all tokens of all ranks and steps is the same. Each layer has its own seed.
  *
  * <p>The loss is differentiated with noise as a constant: {@link #scale} the router's inputs before
- * its product, and the gradient of these inputs after it; what is added to logits does not change
+ * its product, and the gradient of these inputs after it; noise added to logits does not change
  * their gradient. Nothing is allocated.
  *
- * <p><b>Threads:</b> immutable; callers share it, with buffers of their own.
+ * <p><b>Threads:</b> immutable; callers may share it, each with its own buffers.
  *
  * @param seed of all numbers
  * @param jitter largest relative change of an input, 0 to less than 1
  * @param dropout probability that an input is dropped, 0 to less than 1
- * @param deviation standard deviation of what is added to a logit, 0 or more
+ * @param deviation standard deviation of the noise added to a logit, 0 or more
  */
 public record RouterNoise(long seed, double jitter, double dropout, double deviation) {
     private static final long JITTER = SplitMix.mix(1);
@@ -164,8 +164,8 @@ public record RouterNoise(long seed, double jitter, double dropout, double devia
     }
 
     /**
-     * Like {@link #add(Buffer, int, long)}, on a device: the same numbers, but for the last bit of
-     * float64 in which logarithms and cosines differ.
+     * Like {@link #add(Buffer, int, long)}, on a device: the same numbers, except for the last bit
+     * of float64 in which logarithms and cosines differ.
      *
      * @param compute of the device
      * @param logits tokens x experts of float32, in the device's memory, changed

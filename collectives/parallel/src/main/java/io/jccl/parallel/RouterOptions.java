@@ -11,8 +11,8 @@ import java.util.OptionalLong;
  *     allocated for it
  * @param choice whether tokens or experts choose
  * @param capacityFactor capacity of the experts relative to a balanced load; see {@link #capacity}.
- *     With 0 the capacity of a step is the smallest that drops no token, with a negative factor
- *     that or, if it is less, the one of the factor's amount, as in Tutel (Hwang et al., <a
+ *     With 0 the capacity of a step is the smallest that drops no token, with a negative factor the
+ *     smaller of that and the capacity for its absolute value, as in Tutel (Hwang et al., <a
  *     href="https://arxiv.org/abs/2206.03382">arXiv 2206.03382</a>); more than 0 with {@link
  *     ExpertChoice}. Ignored with {@link Overflow#NONE}
  * @param overflow treatment of tokens whose expert is full; {@link Overflow#DROP} with {@link
@@ -20,8 +20,8 @@ import java.util.OptionalLong;
  * @param batchPriority whether tokens get their slots in descending order of their largest gate
  *     instead of in the order of tokens (batch prioritized routing: Riquelme et al., "V-MoE", <a
  *     href="https://arxiv.org/abs/2106.05974">arXiv 2106.05974</a>, section 4.1)
- * @param minCapacity least capacity of an expert, 1 or more, whatever the factor gives; never more
- *     than all tokens ({@code min_capacity} of DeepSpeed, deepspeed/moe/sharded_moe.py)
+ * @param minCapacity minimum capacity of an expert, 1 or more, whatever the factor gives; never
+ *     more than all tokens ({@code min_capacity} of DeepSpeed, deepspeed/moe/sharded_moe.py)
  */
 public record RouterOptions(
         int experts,
@@ -50,12 +50,12 @@ public record RouterOptions(
      *     ExpertDispatch#route(io.jccl.device.Buffer, int, long)}, or without a place of the
      *     token's two gates; so it is the same when it is drawn again, or on another rank
      * @param sample the seed if the last of one or two experts is sampled among those that are
-     *     left, with probabilities in proportion to their gates; otherwise empty. This is what
-     *     Gumbel noise on the logits gives if it decides the choice alone, since weights are made
-     *     of the gates without noise: for one expert {@code RSample} of DeepSpeed, for two the
-     *     second expert of its {@code top2gating} (deepspeed/moe/sharded_moe.py). It is drawn by
-     *     the seed and the token's place, and for tokens with a place alone: without one, as in
-     *     evaluation, the largest gate decides
+     *     left, with probabilities in proportion to their gates; otherwise empty. This is
+     *     equivalent to Gumbel noise on the logits that affects only the choice, since weights are
+     *     the gates without noise: for one expert {@code RSample} of DeepSpeed, for two the second
+     *     expert of its {@code top2gating} (deepspeed/moe/sharded_moe.py). The random number
+     *     depends on the seed and the token's place; without a place, as in evaluation, the largest
+     *     gate decides
      */
     public record TokenChoice(
             int count, boolean normalised, OptionalLong chance, OptionalLong sample)
@@ -65,7 +65,7 @@ public record RouterOptions(
          *
          * @param count experts per token
          * @param normalised whether the gates of the chosen experts are divided by their sum
-         * @param chance the seed if the second of two experts is used by chance
+         * @param chance the seed if the second of two experts is sampled
          */
         public TokenChoice(int count, boolean normalised, OptionalLong chance) {
             this(count, normalised, chance, OptionalLong.empty());

@@ -182,7 +182,7 @@ abstract class SplitLinear implements AutoCloseable {
             if (s != null) {
                 s.synchronize(SIDE_PATIENCE);
             }
-            throw new JcclException("a product beside the collective did not run");
+            throw new JcclException("a product concurrent with the collective did not run");
         }
     }
 

@@ -62,7 +62,7 @@ abstract sealed class TokenMover permits HostTokenMover, DeviceTokenMover {
                         .allocate(options.type(), Math.multiplyExact(count, options.features())));
     }
 
-    /** Numbers that all ranks tell each other in a step. */
+    /** Numbers that ranks exchange in a step. */
     final long countsOfAll() {
         return (long) comm.size() * DispatchPlan.record(options.router().experts());
     }

@@ -65,7 +65,7 @@ record Seating(List<Seat> seats) {
             throw new JcclException(
                     "the tasks run in "
                             + byMemory.size()
-                            + " places that share no memory, by rank "
+                            + " places without common shared memory, by rank "
                             + byMemory.values()
                             + ": "
                             + everyone()

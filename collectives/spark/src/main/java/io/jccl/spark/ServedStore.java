@@ -64,8 +64,8 @@ final class ServedStore {
 
     /**
      * Closes a rank's store. Rank 0's store and server are closed when the others have left too, or
-     * after a time limit. Runs on a thread of its own: if the server is gone, the store notices
-     * only after a while.
+     * after a time limit. Runs on its own thread: if the server is gone, the store notices only
+     * after a while.
      */
     static void leave(Store store, int size, @Nullable Server served) {
         Thread.ofPlatform()

@@ -29,8 +29,8 @@ import scala.reflect.ClassTag$;
  * on several machines are refused with a message that lists where each runs.
  *
  * <p>The communicator ends with the task: it is closed when the task completes. If the task fails
- * or Spark kills it, the communicator is aborted, so that no other task waits for it. A
- * communicator made by {@link Communicator#split} is passed to {@link #tie}.
+ * or Spark kills it, the communicator is aborted, so that no other task waits for it. Pass a
+ * communicator from {@link Communicator#split} to {@link #tie}.
  *
  * <p><b>Threads:</b> any; the communicator has its own thread rule.
  */
@@ -57,7 +57,7 @@ public final class SparkCommunicator {
      * @param context this task's
      * @param options settings, equal on all tasks. The timeout applies to each of the two steps
      * @return this task's rank
-     * @throws CollectiveTimeoutException if the other tasks do not come within the timeout
+     * @throws CollectiveTimeoutException if the other tasks do not join within the timeout
      * @throws TaskKilledException if Spark kills the task while it joins, as it does when another
      *     task of the stage fails
      * @throws JcclException if there is no engine for tasks at these places; thrown on all of them
@@ -73,7 +73,7 @@ public final class SparkCommunicator {
      * @param device a CUDA device for NCCL, or the host device; of the same kind on all tasks
      * @param options settings, equal on all tasks
      * @return this task's rank
-     * @throws CollectiveTimeoutException if the other tasks do not come within the timeout
+     * @throws CollectiveTimeoutException if the other tasks do not join within the timeout
      * @throws TaskKilledException if Spark kills the task while it joins
      * @throws JcclException if there is no engine for tasks at these places; thrown on all of them
      * @see #join(BarrierTaskContext, CommunicatorOptions)
@@ -92,7 +92,7 @@ public final class SparkCommunicator {
      *
      * @param <C> kind of communicator
      * @param context the task's
-     * @param communicator one that {@link Communicator#split} made
+     * @param communicator one from {@link Communicator#split}
      * @return the communicator
      */
     public static <C extends Communicator> C tie(TaskContext context, C communicator) {

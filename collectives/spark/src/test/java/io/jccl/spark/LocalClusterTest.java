@@ -259,7 +259,7 @@ class LocalClusterTest {
         assertTrue(
                 String.valueOf(e.getMessage())
                         .contains(
-                                "the tasks run in 2 places that share no memory, by rank [[0], [1]]"),
+                                "the tasks run in 2 places without common shared memory, by rank [[0], [1]]"),
                 e::getMessage);
     }
 

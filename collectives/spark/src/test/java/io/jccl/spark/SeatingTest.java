@@ -42,7 +42,9 @@ class SeatingTest {
     @Test
     void machinesWithoutGpusAreRefused() {
         String why = refusal(cpu("a"), cpu("b"), cpu("a"));
-        assertTrue(why.contains("in 2 places that share no memory, by rank [[0, 2], [1]]"), why);
+        assertTrue(
+                why.contains("in 2 places without common shared memory, by rank [[0, 2], [1]]"),
+                why);
         assertTrue(why.contains("rank 1 host:0 on b (process 7)"), why);
         assertTrue(why.contains("spark.task.resource.gpu.amount=1"), why);
     }

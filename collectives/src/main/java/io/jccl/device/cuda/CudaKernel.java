@@ -124,7 +124,7 @@ public final class CudaKernel {
     private static CudaKernel load(Image image, String name, CudaDevice device) {
         // The runtime leaves a thread without a context until it needs one; the driver needs it.
         device.adopt();
-        // The stream may be captured by somebody else, whose mode forbids this.
+        // Another library may be capturing the stream in a mode that forbids this.
         int mode = exchangeCaptureMode(cudart_h.cudaStreamCaptureModeRelaxed());
         try {
             @Nullable CudaKernel loaded;

@@ -65,7 +65,9 @@ public final class CudaStream implements Stream {
     private final AtomicBoolean closing = new AtomicBoolean();
     private volatile boolean closed;
 
-    /** Made once, so that a wait creates no object: what it waits for, and does meanwhile. */
+    /**
+     * Created once, so that a wait creates no object: its condition, and its action while waiting.
+     */
     private final Condition done = this::isDone;
 
     private final Runnable waiting = this::throwIfFailed;

@@ -39,7 +39,7 @@ final class HostEvent implements Event {
 
     private @Nullable Mark last;
 
-    /** The one before, used again when nobody waits for it: two that take turns make no garbage. */
+    /** The previous one, reused when no thread waits for it: two that alternate make no garbage. */
     private @Nullable Mark previous;
 
     private boolean closed;

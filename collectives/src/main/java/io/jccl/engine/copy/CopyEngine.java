@@ -312,7 +312,7 @@ public final class CopyEngine implements AutoCloseable {
                                     + " of rank "
                                     + r
                                     + " is being captured, or closed; peer copies cannot be"
-                                    + " captured, as their streams go on from call to call");
+                                    + " captured, as their streams are reused from call to call");
                 }
             }
             begun = true;

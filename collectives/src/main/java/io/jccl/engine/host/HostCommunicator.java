@@ -434,7 +434,7 @@ final class HostCommunicator extends HostRank {
             throw new IllegalStateException("the communicator of rank " + rank + " is closed");
         }
         if (abort) {
-            abort("ranks " + Arrays.toString(left) + " go on in a communicator of their own");
+            abort("ranks " + Arrays.toString(left) + " continue in their own communicator");
         } else {
             checkUsable();
             if (pending() > 0) {

@@ -35,7 +35,7 @@ record HostPlan(int[] order, int nodes) {
     static final long UNKNOWN = 0;
 
     /**
-     * Across nodes, a choice: for these operations, from so many bytes in a block and so many
+     * Across nodes, a choice: for these operations, from these numbers of bytes in a block and of
      * ranks. With direct reads, every block crosses the link between the nodes once for each rank
      * on the other side; forwarded in the plan's order, once for each pair of neighbouring nodes,
      * at the cost of one more copy per rank. The size from which that is faster is an assumption,

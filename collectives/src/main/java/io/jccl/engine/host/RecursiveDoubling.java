@@ -132,7 +132,7 @@ final class RecursiveDoubling extends ChunkedAlgorithm {
     }
 
     /**
-     * Recursive halving over the largest power of two of the ranks; rank g of them stands for
+     * Recursive halving over the largest power of two of the ranks; rank g of them represents
      * blocks g and, if there is such a rank, g + power, which lie side by side in scratch memory.
      */
     private void reduceScatter() {

@@ -142,7 +142,7 @@ final class Regroup implements AutoCloseable {
                     control.abort(
                             own,
                             ControlBlock.AbortKind.FAILED,
-                            "rank " + rank + " gave up while ranks met to go on without others");
+                            "rank " + rank + " gave up while ranks met to continue without others");
                 }
                 if (made != null) {
                     made.leave(own);
@@ -168,7 +168,7 @@ final class Regroup implements AutoCloseable {
     private static void checkAlive(IntPredicate alive, int p) {
         if (!alive.test(p)) {
             throw new RankFailedException(
-                    "rank " + p + " ended while ranks met to go on without others");
+                    "rank " + p + " ended while ranks met to continue without others");
         }
     }
 
@@ -195,7 +195,7 @@ final class Regroup implements AutoCloseable {
             interrupted = Interrupts.notice(interrupted, now);
             if (Interrupts.overdue(interrupted, now)) {
                 throw Interrupts.error(
-                        "rank " + rank + " in shrink", "the others cannot go on either");
+                        "rank " + rank + " in shrink", "the others cannot continue either");
             }
             LockSupport.parkNanos(POLL_NANOS);
         }

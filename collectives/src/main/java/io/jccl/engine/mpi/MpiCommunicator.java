@@ -198,7 +198,7 @@ final class MpiCommunicator extends HostRank {
                         + ": another thread of this process has been in MPI for a second ("
                         + (others.isEmpty() ? "it has left by now" : others)
                         + "), and with JCCL_MPI_THREADS=serialized only one at a time may be: two"
-                        + " that wait for each other's ranks would wait for ever. Use one stream for"
+                        + " that wait for each other's ranks would deadlock. Use one stream for"
                         + " all communicators, or JCCL_MPI_THREADS=multiple");
     }
 

@@ -49,8 +49,8 @@ public final class MpiEngine {
     }
 
     /**
-     * Joins all processes of the MPI job that this one belongs to; a process that no launcher
-     * started is a job of its own.
+     * Joins all processes of the MPI job that this one belongs to; a process started without a
+     * launcher is a job of size 1.
      */
     public static Communicator fromEnvironment(CommunicatorOptions options) {
         Objects.requireNonNull(options, "options");

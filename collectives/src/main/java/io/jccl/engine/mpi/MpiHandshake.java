@@ -31,7 +31,7 @@ final class MpiHandshake {
 
     /** The facts that must be equal. */
     static List<Fact> facts(MpiApi mpi, MpiSettings settings) {
-        String alike = "set it alike on all ranks, or on none (mpirun -x or -genv)";
+        String alike = "set it to the same value on all ranks, or on none (mpirun -x or -genv)";
         return List.of(
                 new Fact(
                         "MPI libraries",

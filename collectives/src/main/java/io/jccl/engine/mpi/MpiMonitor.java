@@ -280,9 +280,9 @@ final class MpiMonitor {
                         + comm.rank()
                         + ' '
                         + own.text
-                        + ". Where the others are it cannot ask: with JCCL_MPI_THREADS=serialized"
-                        + " nobody else may call MPI meanwhile; JCCL_MPI_THREADS=multiple or"
-                        + " JCCL_MPI_WAIT=poll tells. "
+                        + ". It cannot query the others: with JCCL_MPI_THREADS=serialized"
+                        + " no other thread may call MPI during a call; JCCL_MPI_THREADS=multiple"
+                        + " or JCCL_MPI_WAIT=poll shows their state. "
                         + table);
     }
 

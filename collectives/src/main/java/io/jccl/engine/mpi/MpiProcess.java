@@ -387,7 +387,7 @@ final class MpiProcess {
                                 + name
                                 + "), but "
                                 + mpi.library()
-                                + " knows of this one alone: launcher and library belong to"
+                                + " sees only this one: launcher and library belong to"
                                 + " different MPIs; start with the library's own mpirun, or name the"
                                 + " launcher's library with MPI_HOME or -Djccl.mpi=FILE");
             }

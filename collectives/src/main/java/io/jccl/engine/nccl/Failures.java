@@ -88,7 +88,7 @@ final class Failures {
         }
         if (state != nccl_h.ncclSuccess()) {
             // NCCL rejects an invalid argument before it does anything; only a non-blocking
-            // communicator keeps that error for ever.
+            // communicator keeps that error for good.
             if (state == nccl_h.ncclInvalidArgument() && handle.isBlocking()) {
                 throw explained(state, operation);
             }
@@ -173,7 +173,7 @@ final class Failures {
                         describe(operation)
                                 + " failed: "
                                 + reason
-                                + "; NCCL says: "
+                                + "; NCCL reports: "
                                 + said.getMessage());
         e.initCause(said);
         return e;

@@ -162,7 +162,7 @@ public final class NcclEngine {
     /**
      * Joins the ranks of a membership.
      *
-     * @param more what else must be identical, besides versions and settings
+     * @param more what must be identical in addition to versions and settings
      */
     static NcclRank join(
             Membership members,

@@ -68,7 +68,7 @@ record NcclProgress(
                                 ? "calls " + what
                                 : p == null
                                         ? "gives no answer"
-                                        : isPast(p, order) ? "is past it" : "has not come to it");
+                                        : isPast(p, order) ? "is past it" : "has not reached it");
             }
             if (different.size() > 1) {
                 return s.toString();

@@ -87,7 +87,7 @@ final class NcclRas {
                 .collect(
                         Collectors.joining(
                                 "",
-                                "\nNCCL's own RAS says"
+                                "\nNCCL's RAS reports"
                                         + (nameless ? " (perhaps of another job here):" : ":"),
                                 found.size() > LINES
                                         ? "\n  and "

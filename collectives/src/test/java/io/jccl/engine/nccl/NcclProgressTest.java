@@ -41,8 +41,8 @@ class NcclProgressTest {
     @Test
     void firstDifferenceCounts() {
         assertEquals(
-                "collective #10: rank 0 calls a; rank 1 calls b; rank 2 is past it; rank 3 has not"
-                        + " come to it; rank 4 gives no answer",
+                "collective #10: rank 0 calls a; rank 1 calls b; rank 2 is past it; rank 3 has"
+                        + " not reached it; rank 4 gives no answer",
                 NcclProgress.disagreement(
                         Arrays.asList(
                                 of(Map.of(9L, "x", 10L, "a", 11L, "c")),

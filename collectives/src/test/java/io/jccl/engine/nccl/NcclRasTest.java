@@ -26,7 +26,7 @@ class NcclRasTest {
     void findingsOfThisJobAreLines() {
         String text = NcclRas.text(report(Set.of(5L, 6L), 2), 6);
         assertEquals(
-                "\nNCCL's own RAS says:"
+                "\nNCCL's RAS reports:"
                         + "\n  behind: rank 0 has launched 2 of 3 [communicator 0x1]"
                         + "\n  behind: rank 1 has launched 2 of 3 [communicator 0x1]",
                 text);

@@ -4,7 +4,7 @@ package io.jccl.offload.memplan;
  * Bytes of activations of one layer and micro-batch on one GPU (arXiv 2205.05198, section 4, for
  * the parts of any layer).
  *
- * @param linear kept of a layer but for its attention scores; the mean over layers
+ * @param linear kept of a layer except for its attention scores; the mean over layers
  * @param attention kept for the attention: scores, their dropout, or the statistics of flash
  * @param statistics what is kept even if the attention is recomputed
  * @param input the layer's input alone
@@ -36,7 +36,7 @@ record Activations(
         double ways = split.sequenceParallel() ? n : 1;
 
         double vectors = e * (model.norms().perLayer() + 2) * h + (model.dropout() ? 2 * h : 0);
-        // What is kept narrowed: inputs of matrices. The attention needs its own output besides.
+        // Kept in narrow form: inputs of matrices. In addition, attention needs its own output.
         double narrowed = e - job.precision().operand();
         double norms =
                 a instanceof Attention.Grouped g && g.norms()

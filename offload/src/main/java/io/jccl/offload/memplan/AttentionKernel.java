@@ -46,7 +46,7 @@ public enum AttentionKernel {
     }
 
     /**
-     * What a model is trained with unless told otherwise.
+     * The default kernel for a model.
      *
      * @param model the model
      * @return math for models with dropout, such as GPT-2 and 3, which older code trains; flash for

@@ -30,9 +30,9 @@ public record Compute(
     }
 
     /**
-     * Counts for a model of which adapters alone may be trained: the backward pass of the other
-     * matrices has the gradients of their inputs, as many operations as their forward pass, and
-     * none of their own.
+     * Counts for a model of which possibly only adapters are trained: the backward pass of the
+     * other matrices computes the gradients of their inputs, with as many operations as the forward
+     * pass, but not those of their weights.
      *
      * @param model the model
      * @param batch samples of a step over all GPUs

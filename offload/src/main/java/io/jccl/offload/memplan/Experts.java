@@ -6,9 +6,9 @@ package io.jccl.offload.memplan;
  * @param count experts of a layer that the router chooses among
  * @param active experts that a token goes to
  * @param expert one of them
- * @param shared width of the MLP that all tokens go through besides; 0 if there is none
+ * @param shared width of the additional MLP that all tokens go through; 0 if there is none
  *     (DeepSeekMoE, arXiv 2401.06066)
- * @param dense the first so many layers, which have a plain MLP
+ * @param dense number of first layers that have a plain MLP
  * @param routerBias whether the router has a bias for each expert (arXiv 2408.15664)
  */
 public record Experts(
@@ -61,7 +61,7 @@ public record Experts(
     }
 
     /**
-     * Elements of a token that are kept for the backward pass, but for the layer's input: the
+     * Elements of a token that are kept for the backward pass, except for the layer's input: the
      * copies sent to experts, what is kept within these, and their outputs, which are weighted and
      * summed.
      *

@@ -35,8 +35,8 @@ public record FeedForward(double width, boolean gated, boolean bias) {
     }
 
     /**
-     * Elements of a token that are kept for the backward pass, but for the input: the activation's
-     * input and output, and with a gate the gate's input too.
+     * Elements of a token that are kept for the backward pass, except for the input: the
+     * activation's input and output, and with a gate the gate's input too.
      *
      * @return how many
      */

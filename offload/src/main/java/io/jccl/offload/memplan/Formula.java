@@ -60,7 +60,7 @@ public enum Formula {
     OVERHEADS(
             "overheads",
             "1343 MiB per GPU for runtime and kernels; 5% of device and host memory that pools cannot"
-                    + " hand out; 4 GiB of host memory; 5% of drives; 256 MiB of NCCL buffers; 32 MiB of"
+                    + " allocate; 4 GiB of host memory; 5% of drives; 256 MiB of NCCL buffers; 32 MiB of"
                     + " workspace; before NVMe 5 slots of 1e8 elements, and 3 of optimizer state",
             "Hugging Face, Model training anatomy; this project's pools; an assumption; mke2fs(8); NCCL:"
                     + " 2 x 32 channels x NCCL_BUFFSIZE; cuBLAS; DeepSpeed's buffer_size, buffer_count"),

@@ -4,10 +4,9 @@ import java.util.Arrays;
 import java.util.List;
 
 /**
- * Low-rank adaptation (LoRA, arXiv 2106.09685): the model's parameters stay as they are, and each
- * adapted matrix of <i>in</i> by <i>out</i> has two of <i>in</i> by rank and rank by <i>out</i>
- * beside it, which alone are trained. Embeddings, routers, norms and the output matrix are not
- * adapted.
+ * Low-rank adaptation (LoRA, arXiv 2106.09685): the model's parameters are frozen, and each adapted
+ * matrix of <i>in</i> by <i>out</i> gets two more, of <i>in</i> by rank and rank by <i>out</i>,
+ * which are trained. Embeddings, routers, norms and the output matrix are not adapted.
  *
  * @param rank of the matrices; 0 if all of the model is trained
  * @param matrices which are adapted
@@ -66,7 +65,7 @@ public record LowRank(int rank, Matrices matrices) {
     }
 
     /**
-     * Whether the model's own parameters stay as they are.
+     * Whether the model's own parameters are frozen.
      *
      * @return false if all of the model is trained
      */
@@ -84,7 +83,7 @@ public record LowRank(int rank, Matrices matrices) {
         return adapts() ? common(model) + routed(model) : model.parameters();
     }
 
-    /** Parameters of the adapters of all layers, but for those in routed experts. */
+    /** Parameters of the adapters of all layers, except for those in routed experts. */
     double common(Model model) {
         Attention a = model.attention();
         double h = model.hidden();

@@ -293,7 +293,7 @@ public final class MemoryPlanner {
         return all;
     }
 
-    /** Data-parallel ranks: each has samples of its own. */
+    /** Data-parallel ranks: each has its own samples. */
     static int dataParallel(Job job, Techniques t) {
         return (int) (job.machine().ranks() / t.split().ways());
     }

@@ -197,7 +197,7 @@ public record Model(
 
     /**
      * A model like Llama: grouped heads and rotary positions, a gated MLP, RMSNorm, no biases, no
-     * dropout, an output matrix of its own.
+     * dropout, a separate output matrix.
      *
      * @param layers transformer layers
      * @param hidden hidden size
@@ -285,7 +285,7 @@ public record Model(
     }
 
     /**
-     * The same with or without an output matrix of its own.
+     * The same with or without a separate output matrix.
      *
      * @param newTied whether the output matrix is the embedding
      * @return the model

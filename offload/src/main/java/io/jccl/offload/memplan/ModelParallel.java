@@ -4,7 +4,7 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * How a model is split over GPUs, beside data parallelism.
+ * How a model is split over GPUs, in addition to data parallelism.
  *
  * @param tensor tensor-parallel degree: every matrix is split (arXiv 1909.08053)
  * @param sequenceParallel whether what tensor parallelism leaves whole is split along the sequence
@@ -12,10 +12,10 @@ import java.util.List;
  * @param pipeline pipeline-parallel degree, scheduled 1F1B (arXiv 2104.04473)
  * @param chunks parts of a stage's layers that take turns (interleaved schedule, arXiv 2104.04473,
  *     section 2.2); 1 is one part
- * @param context context-parallel degree: a sample's tokens are split, and keys and values go round
- *     (arXiv 2310.01889)
- * @param expert expert-parallel degree: the data-parallel ranks share out the experts (arXiv
- *     2101.03961)
+ * @param context context-parallel degree: a sample's tokens are split, and keys and values
+ *     circulate (arXiv 2310.01889)
+ * @param expert expert-parallel degree: the experts are distributed over the data-parallel ranks
+ *     (arXiv 2101.03961)
  */
 public record ModelParallel(
         int tensor, boolean sequenceParallel, int pipeline, int chunks, int context, int expert) {

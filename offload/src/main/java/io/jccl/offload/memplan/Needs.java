@@ -65,7 +65,7 @@ record Needs(
         boolean gathered = (t.stage() >= 3 && shards > 1) || t.parameters() != Tier.DEVICE;
         boolean scattered = (t.stage() >= 2 && shards > 1) || t.gradients() != Tier.DEVICE;
         double unit = Math.max(model.largestLayer(ep), v * h) / t.tensor() / t.pieces();
-        // With adapters, these are all that is trained, besides what the model has.
+        // With adapters, only these are trained, in addition to the model's parameters.
         LowRank lora = job.adapters();
         double share = (double) layers / model.layers() / t.tensor();
         double every = 1.0 / (t.tensor() * t.pipeline());

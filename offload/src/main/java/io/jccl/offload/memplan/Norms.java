@@ -4,7 +4,7 @@ package io.jccl.offload.memplan;
  * The norms of a model.
  *
  * @param perLayer norms of a layer over the hidden size: 2 in GPT and Llama, 4 in Gemma 2
- * @param bias whether they have a bias beside the weight, as LayerNorm, not RMSNorm
+ * @param bias whether they have a bias in addition to the weight, as in LayerNorm but not RMSNorm
  * @param outside norms outside the layers: 1 after the last in GPT, and one more in BLOOM
  */
 public record Norms(int perLayer, boolean bias, int outside) {

@@ -24,7 +24,7 @@ public enum OptimizerKind {
     private final String label;
     private final int moments;
 
-    /** Bytes of a moment; 0 as the precision has it. */
+    /** Bytes of a moment; 0 to use the precision's. */
     private final int moment;
 
     OptimizerKind(String label, int moments, int moment) {

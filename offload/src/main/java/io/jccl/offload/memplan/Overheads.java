@@ -4,9 +4,9 @@ package io.jccl.offload.memplan;
  * Memory used in addition to the model: the same constants for every plan, each with its source.
  *
  * @param runtime bytes per GPU of the CUDA context and the loaded kernels
- * @param deviceWaste part of device memory that allocators cannot hand out, 0 to 0.9
+ * @param deviceWaste part of device memory that allocators cannot use, 0 to 0.9
  * @param hostReserve bytes per machine of the operating system and the programs
- * @param hostWaste part of host memory that pools cannot hand out, 0 to 0.9
+ * @param hostWaste part of host memory that pools cannot allocate, 0 to 0.9
  * @param nvmeWaste part of a drive that the file system keeps, 0 to 0.9
  * @param nvmeCopies versions of parameters and optimizer state kept on NVMe, 1 or 2: with 2, the
  *     last whole step survives a crash within the next one
@@ -35,7 +35,7 @@ public record Overheads(
     /** For the operating system, the JVM's heap and page tables: an assumption. */
     public static final long HOST_RESERVE = 4L << 30;
 
-    /** Blocks that mke2fs reserves for root unless told otherwise (mke2fs(8), -m). */
+    /** Blocks that mke2fs reserves for root by default (mke2fs(8), -m). */
     public static final double FILE_SYSTEM_WASTE = 0.05;
 
     /**

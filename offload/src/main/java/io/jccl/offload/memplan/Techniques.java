@@ -221,7 +221,7 @@ public record Techniques(
      * The cost of a step, for ordering only. Points for what a technique adds: 1 where it moves no
      * more than before (stages 1 and 2, gradients behind their optimizer, selective recomputation),
      * 4 where it adds about a third of compute (full recomputation) or a copy over PCIe per step, 5
-     * where a copy or gather stands before every layer, 10 where a drive does; 6 a way of model
+     * where a copy or gather precedes every layer, 10 where a drive access does; 6 a way of model
      * parallelism; 1 each time that pieces halve.
      *
      * @return points, 0 for plain data parallelism

@@ -8,7 +8,7 @@ import java.util.List;
  * @param name as on a command line
  * @param one whether the parameter that is stored is the master, from which narrower ones are made
  *     when a layer is gathered
- * @param gradient bytes of an accumulated gradient; 0 as the precision has it
+ * @param gradient bytes of an accumulated gradient; 0 to use the precision's
  * @param copiesGradients whether an optimizer off the device holds the gradients in float32 too
  * @param exchangesBehind whether what tensor and expert parallelism and a pipeline exchange runs
  *     behind compute, and a token crosses to a machine once for all its experts there
@@ -48,7 +48,7 @@ public record TrainingSystem(
 
     /** Checks the arguments. */
     public TrainingSystem {
-        Checks.range("bytes of a gradient", gradient, 0, 4, "0 is as the precision has it");
+        Checks.range("bytes of a gradient", gradient, 0, 4, "0 uses the precision's");
     }
 
     /**
@@ -75,7 +75,7 @@ public record TrainingSystem(
     /**
      * With gradients accumulated in another type.
      *
-     * @param bytes of a gradient; 0 as the precision has it
+     * @param bytes of a gradient; 0 to use the precision's
      * @return the system
      */
     public TrainingSystem withGradient(int bytes) {
@@ -88,8 +88,8 @@ public record TrainingSystem(
     }
 
     /**
-     * Bytes of a parameter's narrowed copies, by rows and by columns, beside the one that is
-     * stored. Megatron stores them in its place ({@code --fp8-param-gather}).
+     * Bytes of a parameter's narrowed copies, by rows and by columns, in addition to the one that
+     * is stored. Megatron stores them in its place ({@code --fp8-param-gather}).
      */
     int narrowed(Precision precision) {
         boolean narrows = precision.operand() < precision.parameter();

@@ -9,7 +9,7 @@ package io.jccl.offload.memplan;
  * @param activations activations kept from the forward pass
  * @param temporary activations computed again, gradients of activations, workspaces
  * @param communication layers and gradients on their way, slots before NVMe, NCCL's buffers
- * @param reserved runtime, operating system, and what allocators cannot hand out
+ * @param reserved runtime, operating system, and what allocators cannot use
  * @param capacity bytes of the tier
  */
 public record Usage(

@@ -48,7 +48,7 @@ interface IoBackend {
         /**
          * Reads a block.
          *
-         * @return bytes read; fewer than asked for only at the end of the file
+         * @return bytes read; fewer than requested only at the end of the file
          */
         int read(MemoryView memory, int worker, long at, int length, long position)
                 throws IOException;

@@ -214,7 +214,7 @@ final class IoQueue {
         return true;
     }
 
-    /** Waits for the threads as long as the options say; returns how many have not ended. */
+    /** Waits for the threads up to the configured timeout; returns how many have not ended. */
     int join() {
         long deadline = Deadline.after(options.timeout());
         int blocked = 0;

@@ -297,7 +297,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
      *     written again: call {@link #rollback} and repeat the step
      * @throws OffloadMemoryException if the drive has no room for the manifest; nothing is
      *     committed then, and the commit can be repeated
-     * @throws JcclException if the drive fails; unless the message says otherwise nothing is
+     * @throws JcclException if the drive fails; unless the message states otherwise nothing is
      *     committed
      */
     public void commit(long step) {
@@ -350,7 +350,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
         try {
             files.file.force();
         } catch (IOException e) {
-            // The system may have dropped what it could not write, and does not say which blocks.
+            // The system may have dropped blocks it could not write, and does not report which.
             all.forEach(Region::distrust);
             throw files.failed(
                     e,

@@ -171,7 +171,7 @@ public final class Region implements TierStore.Place {
         return base + slot * slotBytes + (long) block * store.blockBytes();
     }
 
-    /** Takes a block, alone or beside other readers. */
+    /** Takes a block, alone or together with other readers. */
     synchronized void enter(int block, boolean alone) {
         while (alone ? users[block] != 0 : users[block] < 0 || users[block] == Byte.MAX_VALUE) {
             waiting++;

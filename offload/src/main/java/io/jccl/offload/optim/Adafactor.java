@@ -37,7 +37,7 @@ import org.jspecify.annotations.Nullable;
  *
  * @param decay how fast the second moment's memory grows, above 0 and at most 1
  * @param epsilon1 what is added to squares, 0 or more
- * @param epsilon2 least RMS of the parameters that a step is scaled to, 0 or more
+ * @param epsilon2 minimum RMS of the parameters that a step is scaled to, 0 or more
  * @param clip largest RMS of an update, above 0; infinity for no clipping
  * @param scaleParameter whether a step is in proportion to the tensor's RMS
  * @param relativeStep whether the learning rate is at most one over the root of the step's number

@@ -4,7 +4,7 @@ import java.util.List;
 
 /**
  * Adam (algorithm 1 of arXiv 1412.6980). Weight decay is added to the gradient, as L2
- * regularisation is; see {@link AdamW} for decay that is not.
+ * regularization; see {@link AdamW} for decoupled decay.
  *
  * <p>With gradient g after unscaling, parameter p, moments m and v, step t and learning rate a:
  *

@@ -5,7 +5,7 @@ import java.util.List;
 /**
  * Adam with 8-bit moments (arXiv 2110.02861, as in bitsandbytes): each block of 256 elements has
  * its own scale, and codes of a dynamic data type. A step reads a block, computes in float32 as
- * {@link AdamW} does, and rounds the new moments; the parameters do not see that rounding. A
+ * {@link AdamW} does, and rounds the new moments; that rounding does not affect the parameters. A
  * parameter has 2 bytes of moments instead of 8, and blocks 8 bytes more.
  *
  * <p>Weight decay is decoupled, as AdamW's. Blocks count from the first element of the state;

@@ -13,7 +13,7 @@ import org.jspecify.annotations.Nullable;
  * step is taken, and how gradients are clipped, is decided on the device; nothing waits for it.
  *
  * <p>A skipped step must not count, since bias corrections depend on the number of the step: {@link
- * #wasSkipped} tells after the stream has been synchronized.
+ * #wasSkipped} returns this after the stream has been synchronized.
  *
  * <p><b>Threads:</b> one at a time. All steps of one state belong on one stream.
  */
@@ -102,7 +102,7 @@ public final class DeviceOptimizer implements AutoCloseable {
     }
 
     /**
-     * Enqueues a step without looking at the gradients.
+     * Enqueues a step without checking the gradients.
      *
      * @param gradients as many as parameters: float32, bfloat16 or float16 on the device
      * @param target gets the new parameters too: float32, bfloat16 or float16; or null

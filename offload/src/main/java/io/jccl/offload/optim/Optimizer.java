@@ -44,7 +44,7 @@ public interface Optimizer {
     String label();
 
     /**
-     * What is kept beside the parameters, all zero before the first step.
+     * State kept in addition to the parameters, all zero before the first step.
      *
      * @return the tensors, at most {@link #MOST_STATE}: always the same
      */
@@ -84,15 +84,15 @@ public interface Optimizer {
      *
      * @param pass 0 to before the last
      * @param shape the tensor's shape
-     * @return 0 or more; the last pass has none of its own, and reads those of the pass before
+     * @return 0 or more; the last pass has none, and reads those of the pass before
      */
     default int sums(int pass, TensorShape shape) {
         return pass == 0 ? sums() : 0;
     }
 
     /**
-     * What follows a pass over all elements of a tensor: here a rule updates state that belongs to
-     * the tensor as a whole, which every rank keeps and updates alike.
+     * Called after a pass over all elements of a tensor: here a rule updates state that belongs to
+     * the tensor as a whole, which every rank keeps and updates identically.
      *
      * @param pass the pass that has ended, before the last
      * @param sums the sums of tensors, of all ranks

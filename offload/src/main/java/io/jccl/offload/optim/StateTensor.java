@@ -9,8 +9,8 @@ import java.util.List;
 import java.util.Objects;
 
 /**
- * A tensor that an optimizer keeps beside the parameters: one value per parameter, as float32, in
- * blocks of 8-bit codes, or as a product of means of rows and columns.
+ * A tensor that an optimizer keeps in addition to the parameters: one value per parameter, as
+ * float32, in blocks of 8-bit codes, or as a product of means of rows and columns.
  *
  * <p><b>Threads:</b> immutable.
  *

@@ -8,7 +8,7 @@ import java.util.Locale;
 import java.util.Optional;
 
 /**
- * What a GPU's data sheet says. The shipped ones are in the resource {@code gpus.tsv} of this
+ * Data sheet values of a GPU. The shipped ones are in the resource {@code gpus.tsv} of this
  * package, each with its source.
  *
  * @param name short name, such as {@code H100}

@@ -1,8 +1,8 @@
 package io.jccl.offload.timeplan;
 
 /**
- * What one rank's device and its share of the machine reach in training, not what a data sheet
- * says.
+ * What one rank's device and its share of the machine reach in training, not the data sheet's
+ * values.
  *
  * @param peak TFLOP/s that utilisation is stated against
  * @param products TFLOP/s of products with the layers' matrices

@@ -6,7 +6,7 @@ import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
 
-/** Text beside the classes of this package. */
+/** Text resources of this package. */
 final class Resource {
     private Resource() {}
 

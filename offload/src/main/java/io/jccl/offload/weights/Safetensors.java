@@ -51,8 +51,8 @@ public final class Safetensors implements AutoCloseable {
      *     names are in the same folder
      * @return the tensors of all files
      * @throws NoSuchFileException if a file is missing
-     * @throws IOException if a file was cut or is not in this format, or a tensor that the index
-     *     names is not where it says; the message names file and tensor
+     * @throws IOException if a file was cut or is not in this format, or a tensor is not in the
+     *     file that the index names; the message names file and tensor
      */
     public static Safetensors open(Path file) throws IOException {
         Safetensors all = new Safetensors(file);
@@ -122,9 +122,9 @@ public final class Safetensors implements AutoCloseable {
             if (!f.entries.containsKey(e.getKey())) {
                 throw new IOException(
                         source
-                                + " says that tensor "
+                                + " places tensor "
                                 + e.getKey()
-                                + " is in "
+                                + " in "
                                 + f.file
                                 + ", but it is not; export both again");
             }
@@ -132,15 +132,15 @@ public final class Safetensors implements AutoCloseable {
         }
     }
 
-    /** A file that an index names: in its own folder, whatever the index says. */
+    /** A file that an index names: always in the index's own folder. */
     private Path sibling(String tensor, String name) throws IOException {
         Path plain = Path.of(name).getFileName();
         if (plain == null || !plain.toString().equals(name) || name.equals("..")) {
             throw new IOException(
                     source
-                            + " says that tensor "
+                            + " places tensor "
                             + tensor
-                            + " is in '"
+                            + " in '"
                             + name
                             + "', expected the name of a file in the same folder");
         }
@@ -157,7 +157,7 @@ public final class Safetensors implements AutoCloseable {
     }
 
     /**
-     * What the files' headers say besides tensors.
+     * The metadata in the files' headers.
      *
      * @return texts by name
      */

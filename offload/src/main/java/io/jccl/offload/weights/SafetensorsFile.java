@@ -95,7 +95,7 @@ final class SafetensorsFile {
             }
         }
         if (in.nextToken() != null) {
-            throw new IllegalArgumentException("its header goes on after the object");
+            throw new IllegalArgumentException("its header continues after the object");
         }
     }
 

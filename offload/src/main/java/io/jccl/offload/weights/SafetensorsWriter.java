@@ -22,7 +22,7 @@ import java.util.Set;
 
 /**
  * Writes safetensors files and their index. A file is written under another name, forced to the
- * drive and then renamed, so that nobody sees half of it.
+ * drive and then renamed, so that no reader sees an incomplete file.
  *
  * <p><b>Threads:</b> any; each call is independent.
  */

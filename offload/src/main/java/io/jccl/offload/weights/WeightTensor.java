@@ -3,7 +3,7 @@ package io.jccl.offload.weights;
 import java.util.List;
 
 /**
- * What a file says about a tensor.
+ * The description of a tensor in a file.
  *
  * @param name unique in the file
  * @param type of its elements

@@ -50,7 +50,7 @@ final class Checkpoint {
     /** Some elements of a layer. */
     record Range(ShardedLayer layer, long from, long count) {}
 
-    /** What a file says of itself. */
+    /** The header of a file. */
     record Header(
             long id,
             long steps,

@@ -23,7 +23,7 @@ final class DeviceSums {
     /** Elements that are widened at a time. */
     private static final long PIECE = 1 << 20;
 
-    /** One is read by the CPU while the next layer's gradients come to the other. */
+    /** One is read by the CPU while the next layer's gradients arrive in the other. */
     private static final int STAGES = 2;
 
     private final Compute compute;
@@ -149,7 +149,7 @@ final class DeviceSums {
                 try {
                     t.await(FOREVER);
                 } catch (RuntimeException e) {
-                    // Nobody needs it: the update has failed already.
+                    // Not needed: the update has already failed.
                 }
             }
         }

@@ -44,7 +44,7 @@ final class Gradients {
     /** Micro-steps of each part whose gradients are there. */
     private final int[] done;
 
-    /** Whether a part's gradients were asked for and are not complete. */
+    /** Whether a part's gradients were requested and are not complete. */
     private final boolean[] begun;
 
     /** The slots of those. */
@@ -61,7 +61,7 @@ final class Gradients {
         final List<Buffer> wide = new ArrayList<>();
         final List<Buffer> wideOwn = new ArrayList<>();
 
-        /** Where a GPU's gradients come to before the CPU adds them. */
+        /** Receives a GPU's gradients before the CPU adds them. */
         final List<Buffer> staged = new ArrayList<>();
 
         final Event ready;
@@ -347,7 +347,7 @@ final class Gradients {
         }
     }
 
-    /** Collectives go on, since the other ranks wait for them; step tells everyone. */
+    /** Collectives continue, since the other ranks wait for them; step notifies all ranks. */
     void lost(RuntimeException e) {
         if (failure == null) {
             failure = e;
@@ -386,7 +386,7 @@ final class Gradients {
         }
     }
 
-    /** Waits for all reductions, unless a GPU updates: what it does comes behind them. */
+    /** Waits for all reductions, unless a GPU updates: its work is enqueued after them. */
     void finish() {
         for (Slot s : slots) {
             if (s.part != null && config.updatesOnDevice()) {

@@ -93,9 +93,9 @@ final class ParameterPublisher {
     }
 
     /**
-     * Gives all ranks a layer's updated parameters, at stages 1 and 2.
+     * Sends a layer's updated parameters to all ranks, at stages 1 and 2.
      *
-     * @return this rank's error; it takes part in the collective all the same
+     * @return this rank's error; it takes part in the collective anyway
      */
     @Nullable RuntimeException publish(Part p, @Nullable RuntimeException earlier) {
         if (!config.spreads()) {

@@ -7,7 +7,7 @@ final class Progress {
     /** Steps that were taken. */
     long steps;
 
-    /** Whether there is no state, or what an initialize or load that failed has left. */
+    /** Whether there is no state, or only what a failed initialize or load left. */
     boolean unset = true;
 
     /** Whether parameters may differ from the master parameters. */

@@ -94,7 +94,7 @@ final class Ranks {
                     "the communicator of rank "
                             + rank
                             + " failed in an earlier operation: save what this rank holds with"
-                            + " saveAlone, and begin anew with another communicator");
+                            + " saveAlone, and start again with another communicator");
         }
     }
 

@@ -201,7 +201,7 @@ final class StateIo {
                 (layer, k) -> {
                     Part p = parts.get(layer);
                     Checkpoint.Range r = ranges.get(layer);
-                    // A block may be padding alone, behind the last element.
+                    // A block may consist only of padding, after the last element.
                     StateTensor t = config.tensor(k);
                     long first = r.count() == 0 ? 0 : r.from() - p.from;
                     return config.replicated(k)

@@ -117,8 +117,8 @@ final class Update {
     }
 
     /**
-     * Tells all ranks how it went, and whether the step was skipped if a GPU decides, else whether
-     * state was written.
+     * Reports the outcome to all ranks, and whether the step was skipped if a GPU decides, else
+     * whether state was written.
      */
     private void vote(@Nullable RuntimeException local) {
         boolean seen = device != null ? device.skipped() : writing;
@@ -132,7 +132,7 @@ final class Update {
      * Updates all parts.
      *
      * @param factor what the CPU multiplies gradients by
-     * @param earlier this rank's error so far, which it has told no one
+     * @param earlier this rank's error so far, not yet reported to the others
      */
     private void update(double learningRate, double factor, @Nullable RuntimeException earlier) {
         boolean voted = false;
@@ -373,7 +373,7 @@ final class Update {
     }
 
     /**
-     * Makes the parameters anew from the master parameters.
+     * Recreates the parameters from the master parameters.
      *
      * @param alive whether the communicator works; else only this rank's own are made
      */

@@ -15,7 +15,7 @@ import java.util.List;
 import java.util.Objects;
 import java.util.Set;
 
-/** What the caller asks for on one rank, checked, and what follows from it. */
+/** The caller's settings on one rank, checked, and values derived from them. */
 record ZeroConfig(
         Communicator comm,
         List<ShardedLayer> layers,

@@ -116,7 +116,7 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     /**
-     * Creates the optimizer of one rank in memory of its own, without limits: on the communicator's
+     * Creates the optimizer of one rank in its own memory, without limits: on the communicator's
      * device and pinned. The loss scale is 1. All ranks pass the same arguments except for the
      * communicator. Afterwards {@link #initialize} or {@link #load} sets the parameters.
      *
@@ -395,7 +395,7 @@ public final class ZeroOptimizer implements AutoCloseable {
      */
     public StepResult step(double learningRate, double clip) {
         progress.checkOpen();
-        progress.checkState(); // stale parameters are written anew
+        progress.checkState(); // stale parameters are rewritten
         if (!(learningRate >= 0 && learningRate <= Float.MAX_VALUE)) {
             throw new IllegalArgumentException(
                     "the learning rate is " + learningRate + ", expected 0 or more");
@@ -415,8 +415,8 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     /**
-     * Recreates the parameters from the master parameters. Needed only if an error message says so:
-     * after a step failed and restoring the parameters failed too. All ranks call it.
+     * Recreates the parameters from the master parameters. Needed only if an error message requires
+     * it: after a step failed and restoring the parameters failed too. All ranks call it.
      *
      * @throws JcclException if a rank or a tier failed; the call can be repeated
      */

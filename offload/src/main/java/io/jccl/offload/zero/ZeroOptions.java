@@ -14,8 +14,8 @@ import io.jccl.offload.Tier;
  * @param accumulator type in which gradients are summed over micro-steps: {@code type}, or float32
  *     for sums that do not lose the low digits. Up to stage 1 it is also the type that is reduced
  *     over ranks
- * @param parameters where parameters live; on another tier than {@link Tier#DEVICE} each layer
- *     comes to the device when it is gathered
+ * @param parameters where parameters live; on another tier than {@link Tier#DEVICE} each layer is
+ *     copied to the device when it is gathered
  * @param gradients where gradients are added up
  * @param optimizer where master parameters and moments live
  * @param accumulation micro-steps of one step, 1 or more

@@ -207,11 +207,8 @@ class SafetensorsTest {
                 MADE.resolve("model-00001-of-00002.safetensors"), folder.resolve("a.safetensors"));
         Path index = folder.resolve("m.safetensors.index.json");
         String[][] cases = {
-            {"{'weight_map':{'third':'a.safetensors'}}", "tensor third is in"},
-            {
-                "{'weight_map':{'first':'../a.safetensors'}}",
-                "tensor first is in '../a.safetensors'"
-            },
+            {"{'weight_map':{'third':'a.safetensors'}}", "tensor third in"},
+            {"{'weight_map':{'first':'../a.safetensors'}}", "tensor first in '../a.safetensors'"},
             {"{'weight_map':{'first':'b.safetensors'}}", "b.safetensors"},
             {"{'metadata':{}}", "no weight_map"},
             {"{'weight_map'", "not the JSON"},

@@ -1,7 +1,7 @@
 package io.jccl.topology.cost;
 
 /**
- * What an operation takes besides the latency and bandwidth that NCCL ranks by: its launch, and
+ * The time of an operation beyond the latency and bandwidth that NCCL ranks by: its launch, and
  * filling its pipeline. Immutable.
  *
  * @param p launch, and sizes of chunks

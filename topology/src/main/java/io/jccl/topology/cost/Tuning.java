@@ -88,8 +88,8 @@ public final class Tuning {
     }
 
     /**
-     * What the predictions rest on besides the links of a machine: how many NICs, what the network
-     * leaves of them, and figures of others that stand in for what is not known.
+     * Assumptions of the predictions beyond the links of a machine: how many NICs, how much of them
+     * the network leaves, and figures of other machines used for unknown ones.
      *
      * @return a phrase each; none for one machine that is not a rack
      */

@@ -279,7 +279,7 @@ final class Layout {
             height = lowerLeaves + LEAF_HEIGHT + treeHeight + MARGIN;
         } else {
             barTop = MARGIN;
-            // Where the leaves stand is known before how high the arches over them must be.
+            // The leaves are placed before the heights of the arches over them are known.
             row(upper, 0, true);
             double above = switched ? barHeight + STEM : highestArch();
             upperLeaves = MARGIN + above;
@@ -416,7 +416,7 @@ final class Layout {
         Box wide = outward ? b : a;
         int inner = outward ? link.a() : link.b();
         double x = narrow.middle();
-        // Off the middle, where the line to the parent stands.
+        // Off the middle, where the line to the parent is.
         boolean toNetwork = link.kind() == LinkKind.NETWORK;
         if (toNetwork || (link.kind() == LinkKind.C2C && parent[inner] != link.opposite(inner))) {
             x += narrow.width() / 4;

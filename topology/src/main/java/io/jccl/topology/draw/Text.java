@@ -29,7 +29,7 @@ final class Text {
         return xml(text, Integer.MAX_VALUE - 1);
     }
 
-    /** Lines of at most so many characters, if words are no longer. */
+    /** Lines of at most the given number of characters, unless a word is longer. */
     static List<String> wrapped(String text, int length) {
         List<String> lines = new ArrayList<>();
         StringBuilder line = new StringBuilder();

@@ -108,7 +108,7 @@ public final class PciTree {
         /** Of a NIC: GB/s of the port; 0 if unknown. */
         public double port;
 
-        /** Of a bridge or a switch: what hangs on it. */
+        /** Of a bridge or a switch: its children. */
         public final List<Item> items = new ArrayList<>();
 
         /** Id in the graph, once built. */
@@ -251,7 +251,9 @@ public final class PciTree {
         return Objects.requireNonNull(homes.get(item));
     }
 
-    /** Takes away what has no GPU or NIC of the lists below it, and devices not in the lists. */
+    /**
+     * Removes everything without a GPU or NIC of the lists below it, and devices not in the lists.
+     */
     public void prune() {
         Set<Item> keep = new HashSet<>();
         keep.addAll(gpus);
@@ -303,7 +305,7 @@ public final class PciTree {
      * A name for another node, once built.
      *
      * @param wanted what it should be
-     * @return that, or with a number behind it if a node has it
+     * @return that, or followed by a number if a node already has it
      */
     public String unique(String wanted) {
         return unique(wanted, "", 0);

@@ -146,8 +146,8 @@ public final class GraphXml {
     }
 
     /**
-     * Refuses GPUs that are in several machines of which the source does not tell, as a matrix of a
-     * rack: neither of NCCL's files can then say which is which.
+     * Refuses GPUs in several machines that the source does not distinguish, as in the matrix of a
+     * rack: neither of NCCL's files can then identify them.
      *
      * @param t a topology
      * @param gpus how many of its GPUs are used
@@ -160,7 +160,7 @@ public final class GraphXml {
                     t.name()
                             + " has "
                             + gpus
-                            + " GPUs on NVSwitches, more than one machine has, and does not tell"
+                            + " GPUs on NVSwitches, more than one machine has, and does not show"
                             + " which machine each is in: NCCL needs that in its XML. Read the"
                             + " topology XML of the whole rack, which NCCL writes to"
                             + " NCCL_TOPO_DUMP_FILE");

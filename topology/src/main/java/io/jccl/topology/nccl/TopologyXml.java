@@ -56,11 +56,11 @@ public final class TopologyXml {
      *       NCCL assumes the modelled bandwidth, Intel Skylake if there is only one NUMA node.
      *       Devices without a NUMA node are below one of number -1, as in NCCL.
      *   <li>Several machines, such as a rack with NVLink between them, have different {@code
-     *       host_hash}, by which NCCL tells them apart, and their GPUs and NICs have the numbers of
-     *       their own machine. NCCL writes such files ({@code NCCL_TOPO_DUMP_FILE}), but does not
-     *       read them: each process replaces every {@code host_hash} in its {@code NCCL_TOPO_FILE}
-     *       by its own (topo.cc, 1787), so that file must have one machine, as {@link
-     *       #write(Topology, int)} writes it.
+     *       host_hash}, by which NCCL distinguishes them, and their GPUs and NICs have the numbers
+     *       of their own machine. NCCL writes such files ({@code NCCL_TOPO_DUMP_FILE}), but does
+     *       not read them: each process replaces every {@code host_hash} in its {@code
+     *       NCCL_TOPO_FILE} by its own (topo.cc, 1787), so that file must have one machine, as
+     *       {@link #write(Topology, int)} writes it.
      *   <li>NCCL reads at most 256 elements of a machine, and a larger one is refused.
      * </ul>
      *
@@ -80,7 +80,8 @@ public final class TopologyXml {
      * @param topology one or several machines
      * @param machine index in {@link Topology#machines()}; 0 if there are none
      * @return the XML
-     * @throws IllegalArgumentException as {@link #write(Topology)}, or if there is no such machine
+     * @throws IllegalArgumentException as {@link #write(Topology)}, or if the machine does not
+     *     exist
      */
     public static String write(Topology topology, int machine) {
         int machines = Math.max(1, topology.machines().size());

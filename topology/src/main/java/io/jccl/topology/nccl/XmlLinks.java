@@ -102,10 +102,10 @@ final class XmlLinks {
                                 e,
                                 "target of <nvlink> is "
                                         + XmlTree.quoted(target)
-                                        + ", which is no GPU of this file: expected another GPU's bus"
-                                        + " id; if the file is of a job on some of the machine's"
-                                        + " GPUs, read it leniently, and the links to the others are"
-                                        + " left out");
+                                        + ", which is not a GPU of this file: expected another"
+                                        + " GPU's bus id; if the file is of a job on some of the"
+                                        + " machine's GPUs, read it leniently, and the links to"
+                                        + " the others are left out");
                         continue;
                     }
                     peers.computeIfAbsent(gpu, g -> new LinkedHashMap<>())

@@ -32,7 +32,7 @@ final class XmlTopologyWriter {
     private static final String NIC_CLASS = "0x020000";
     private static final String SWITCH_CLASS = "0x060400";
 
-    /** From here on a link is no PCIe slot, but as good as none: a NIC in the CPU. */
+    /** From here on a link is not a PCIe slot but practically unlimited: a NIC in the CPU. */
     private static final double NO_SLOT = LinkModel.LOCAL / 2;
 
     private static final Pattern BUS_ID =
@@ -142,7 +142,7 @@ final class XmlTopologyWriter {
         }
     }
 
-    /** By this NCCL tells the machines apart. */
+    /** NCCL distinguishes the machines by this. */
     private String hash(int machine) {
         return t.machines().stream().allMatch(NcclXml::isHostHash)
                 ? t.machines().get(machine)
@@ -211,7 +211,7 @@ final class XmlTopologyWriter {
                                                 && t.machine(a.id()) == t.machine(b.id()))
                                         || gpuTo(a, b, Switch.Kind.NVSWITCH)
                                         || gpuTo(a, b, Switch.Kind.NUMA);
-                        case NETWORK -> true; // the network is no part of the machine
+                        case NETWORK -> true; // the network is not part of the machine
                     };
             if (!known) {
                 throw new IllegalArgumentException(
@@ -273,8 +273,8 @@ final class XmlTopologyWriter {
             }
         }
         boolean x86 = model.arch().equals("x86_64");
-        // All of it stands in the file even if unknown: what only some processes fill in makes NCCL
-        // take one CPU for two when it joins what they have.
+        // All of it is in the file even if unknown: attributes that only some processes fill in
+        // make NCCL take one CPU for two when it merges their files.
         out.open(
                 2,
                 "cpu",
@@ -308,7 +308,7 @@ final class XmlTopologyWriter {
         out.close(2, "cpu");
     }
 
-    /** CPUs that all GPUs below say they are near to. */
+    /** CPUs that all GPUs below are near to. */
     private String affinity(List<Integer> tops) {
         BitSet cpus = new BitSet();
         return collect(tops, cpus) ? CpuMask.toMask(cpus) : "";
@@ -407,7 +407,7 @@ final class XmlTopologyWriter {
     }
 
     private void gpu(int indent, Gpu gpu, @Nullable Switch numa) {
-        // gdr is left out: NCCL finds out by itself, but believes a file that says so.
+        // gdr is left out: NCCL detects it itself, but would trust the file.
         out.open(
                 indent,
                 "gpu",
@@ -473,7 +473,7 @@ final class XmlTopologyWriter {
         return ((Switch) sw).kind().ordinal();
     }
 
-    /** A link to a CPU says not to which: it must be the GPU's own. */
+    /** A link to a CPU does not name the CPU: it must be the GPU's own. */
     private static void own(Gpu gpu, Node to, @Nullable Switch numa, String what) {
         if (is(to, Switch.Kind.NUMA) && !to.equals(numa)) {
             throw new IllegalArgumentException(

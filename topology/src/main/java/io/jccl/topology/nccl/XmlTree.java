@@ -151,7 +151,7 @@ final class XmlTree {
                                     column,
                                     "more than "
                                             + MAX_ELEMENTS
-                                            + " elements: no machine has so many");
+                                            + " elements: no machine has that many");
                         }
                         if (open.size() == MAX_DEPTH) {
                             throw new TopologyFormatException(

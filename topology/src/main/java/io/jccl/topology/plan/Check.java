@@ -89,7 +89,7 @@ final class Check {
         }
         double bandwidth = bandwidth(plan.operation(), members.size(), plan.channels());
         if (Math.abs(bandwidth - plan.bandwidthGBps()) > TOLERANCE * bandwidth) {
-            errors.add("channels give " + bandwidth + ", the plan says " + plan.bandwidthGBps());
+            errors.add("channels give " + bandwidth + ", the plan has " + plan.bandwidthGBps());
         }
         if (plan.bandwidthGBps() > plan.boundGBps() * (1 + TOLERANCE)) {
             errors.add(plan.bandwidthGBps() + " is above the bound " + plan.boundGBps());

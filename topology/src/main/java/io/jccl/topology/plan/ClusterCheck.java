@@ -93,7 +93,7 @@ final class ClusterCheck {
                 errors.add("the chain has " + met + " of " + members);
             }
             if (rail.exit() != (rail.shape() == Shape.RING ? at : rail.entry())) {
-                errors.add("data does not leave where the chain says: " + rail);
+                errors.add("data does not leave at the chain's end: " + rail);
             }
         }
         for (int r = 0; r < load.length; r++) {
@@ -108,7 +108,7 @@ final class ClusterCheck {
             }
         }
         if (Math.abs(sum - plan.bandwidthGBps()) > Check.TOLERANCE * sum) {
-            errors.add("rails give " + sum + ", the plan says " + plan.bandwidthGBps());
+            errors.add("rails give " + sum + ", the plan has " + plan.bandwidthGBps());
         }
         if (plan.bandwidthGBps() > plan.boundGBps() * (1 + Check.TOLERANCE)) {
             errors.add(plan.bandwidthGBps() + " is above the bound " + plan.boundGBps());

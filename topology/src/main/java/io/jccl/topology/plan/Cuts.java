@@ -6,8 +6,8 @@ import java.util.List;
 import java.util.stream.IntStream;
 
 /**
- * Bandwidth, in one direction, of the narrowest cut between a set of ranks and the other ranks. The
- * switches stand on whichever side makes it narrower. Not thread-safe.
+ * Bandwidth, in one direction, of the narrowest cut between a set of ranks and the other ranks.
+ * Each switch is on the side that makes it narrower. Not thread-safe.
  */
 final class Cuts {
     private final PlanGraph graph;
@@ -34,7 +34,7 @@ final class Cuts {
     private final double[] leafGbps;
     private int leaves;
 
-    /** Cost of a switch's subtree if it stands outside, or inside. */
+    /** Cost of a switch's subtree if it is outside, or inside. */
     private final double[] outside;
 
     private final double[] inside;

@@ -113,7 +113,7 @@ final class Hops {
         return all;
     }
 
-    /** How fast a set of hops can be if nothing else goes on. */
+    /** How fast a set of hops can be if nothing else runs. */
     double rate(int[] hops) {
         int[] load = new int[capacity.length];
         double rate = Double.POSITIVE_INFINITY;

@@ -32,10 +32,10 @@ public record Network(int unit, double oversubscription) {
     }
 
     /**
-     * What is left of the NICs' rate for an operation. Around a ring one connection of each rail
-     * leaves a unit, and a tree is taken as a ring; with {@code alltoall} all of a machine's data
-     * leaves the unit but that for the machines in it; pairs that send and receive are taken to be
-     * in two units.
+     * The share of the NICs' rate that an operation can use. Around a ring one connection of each
+     * rail leaves a unit, and a tree is taken as a ring; with {@code alltoall} all of a machine's
+     * data leaves the unit except that for the machines in it; pairs that send and receive are
+     * taken to be in two units.
      *
      * @param op the operation
      * @param machines how many machines there are

@@ -109,8 +109,8 @@ final class Rings implements Packing.Oracle {
     }
 
     /**
-     * One ring in the order of a walk. On an NVSwitch, where all orders are alike, up to four that
-     * share the bandwidth, with strides that have no divisor in common with n.
+     * One ring in the order of a walk. On an NVSwitch, where all orders are equivalent, up to four
+     * that share the bandwidth, with strides that have no divisor in common with n.
      */
     private List<Packing.Item> around() {
         int[] walk = graph.walk();

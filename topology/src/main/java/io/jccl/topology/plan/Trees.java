@@ -7,7 +7,7 @@ import org.jspecify.annotations.Nullable;
 
 /**
  * Packs spanning trees. For a broadcast or reduce: arborescences from the root, the cheapest of
- * which Chu and Liu's algorithm finds; links are alike both ways, so a reduce takes a broadcast's
+ * which Chu and Liu's algorithm finds; links are the same both ways, so a reduce uses a broadcast's
  * trees backwards. For an allReduce: undirected trees, each hop of which is used both ways, and the
  * cheapest of which is a minimum spanning tree (Prim).
  */

@@ -8,11 +8,11 @@ import java.util.Set;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Sorts the cells behind the codes under their headings. Cells can be empty, and the tool sets two
+ * Sorts the cells after the codes under their headings. Cells can be empty, and the tool sets two
  * tabs before some, so that counting words is not enough.
  */
 final class Affinity {
-    /** Values in the order of {@link Heading}; null where there is no such column. */
+    /** Values in the order of {@link Heading}; null where the column is missing. */
     record Values(@Nullable String cpu, @Nullable String numa, @Nullable String gpuNuma) {
         static final Values NONE = new Values(null, null, null);
 
@@ -26,7 +26,7 @@ final class Affinity {
     }
 
     /**
-     * Cells as they stand.
+     * Cells as printed.
      *
      * @param fields the cells, without blanks around
      * @param visual where they start on a terminal; empty if tabs or bars part them
@@ -191,7 +191,7 @@ final class Affinity {
                                     + tail.fields
                                     + " for "
                                     + headings.size()
-                                    + " headings: a tab is lost, and which one cannot be told";
+                                    + " headings: a tab is lost, and it is unclear which";
                 }
             }
             if (fits.size() > 1) {
@@ -226,7 +226,7 @@ final class Affinity {
         return width;
     }
 
-    /** Whether a row with tabs may have lost one, so that places tell nothing. */
+    /** Whether a row with tabs may have lost one, so that positions mean nothing. */
     private static boolean isShort(Tail tail, List<Heading> headings) {
         int k = headings.size();
         return tail.visual.isEmpty()
@@ -259,7 +259,7 @@ final class Affinity {
                 return Sorted.wrong(
                         "found "
                                 + NvlinkParser.quote(field)
-                                + " behind the codes: expected a list such as 0-31,64-95, or N/A");
+                                + " after the codes: expected a list such as 0-31,64-95, or N/A");
             }
         }
         int k = headings.size();
@@ -295,9 +295,9 @@ final class Affinity {
             return Sorted.wrong(
                     "found the cells "
                             + fields
-                            + " behind the codes, and "
+                            + " after the codes, and "
                             + k
-                            + " headings: cannot tell which is which");
+                            + " headings: it is unclear which is which");
         }
         if (f.size() < k && headings.getLast() == Heading.GPU_NUMA) {
             return Sorted.wrong(tooFew(fields, headings));
@@ -355,9 +355,9 @@ final class Affinity {
         }
         if (tail.fields.size() > k) {
             return Sorted.wrong(
-                    "found the cells " + tail.fields + " behind the codes, and " + k + " headings");
+                    "found the cells " + tail.fields + " after the codes, and " + k + " headings");
         }
-        // Places tell nothing unless the codes stand below their names, too.
+        // Positions mean nothing unless the codes are below their names, too.
         if (tail.last < 0 || header.last() < 0 || Math.abs(tail.last - header.last()) > 1) {
             return Sorted.wrong(tooFew(tail.fields, headings));
         }
@@ -386,9 +386,9 @@ final class Affinity {
     private static String tooFew(List<String> fields, List<Heading> headings) {
         return "found the cells "
                 + fields
-                + " behind the codes for "
+                + " after the codes for "
                 + headings.size()
-                + " headings: cannot tell which are empty";
+                + " headings: it is unclear which are empty";
     }
 
     private static Values values(List<Heading> headings, List<String> fields) {

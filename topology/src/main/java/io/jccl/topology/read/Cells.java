@@ -28,7 +28,7 @@ final class Cells {
      *
      * @param codes a code for each column; {@link PathMatrix#MISSING} for one that was left out
      * @param at where each code starts
-     * @param tail where the cells behind the codes start
+     * @param tail where the cells after the codes start
      */
     record Reading(PathCode[] codes, int[] at, int tail) {}
 
@@ -43,8 +43,8 @@ final class Cells {
      * All ways to read a row.
      *
      * @param text what follows the label
-     * @param diagonal the column where X must stand, and nowhere else
-     * @param elided for each column whether it stands for columns that someone left out
+     * @param diagonal the only column where X may be, and must be
+     * @param elided for each column whether it represents omitted columns
      * @return the readings; none if the row is damaged
      */
     static List<Reading> read(String text, int diagonal, boolean[] elided) {
@@ -195,7 +195,7 @@ final class Cells {
         return isDigit(c) || match("N/A", i) > 0 || isEllipsis(text.substring(i, wordEnd(text, i)));
     }
 
-    /** Depth first over what can stand at a place; dead ends are met only once. */
+    /** Depth first over the possible cells at a position; dead ends are visited only once. */
     private boolean search(int at, int cell, PathCode[] codes, int[] places) {
         if (readings.size() >= MAX_READINGS) {
             return true;
@@ -309,7 +309,7 @@ final class Cells {
      * What can be kept of a damaged row, if it has the right number of words and X where it should
      * be.
      *
-     * @return a reading with {@link PathMatrix#MISSING} for words that are no codes, or none
+     * @return a reading with {@link PathMatrix#MISSING} for words that are not codes, or none
      */
     static List<Reading> salvage(String text, int diagonal, int count) {
         PathCode[] codes = new PathCode[count];

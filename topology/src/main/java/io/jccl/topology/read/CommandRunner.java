@@ -30,7 +30,7 @@ public interface CommandRunner {
      * @param command its name, looked up in {@code PATH}, and arguments
      * @param limit the longest it may take; it is then stopped
      * @return its result
-     * @throws IOException if there is no such program, or it cannot be started
+     * @throws IOException if the program does not exist or cannot be started
      */
     Output run(List<String> command, Duration limit) throws IOException;
 

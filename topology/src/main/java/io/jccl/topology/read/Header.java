@@ -16,7 +16,7 @@ import org.jspecify.annotations.Nullable;
 /**
  * The header of a matrix.
  *
- * @param names what the columns are called; empty for columns that someone left out
+ * @param names names of the columns; empty for omitted columns
  * @param places the column of each name
  * @param headings headings behind the devices, such as {@code CPU Affinity}
  * @param visual where each heading starts on a terminal; empty if the header was wrapped
@@ -54,7 +54,7 @@ record Header(
         return name.startsWith("GPU");
     }
 
-    /** Where the first GPU stands if the line is a header or its first part; else negative. */
+    /** Position of the first GPU if the line is a header or its first part; else negative. */
     static int start(Text.Line line) {
         String text = line.text();
         int from = text.indexOf("GPU");
@@ -66,7 +66,7 @@ record Header(
         }
         int first = line.start();
         if (from != first) {
-            // Before it may stand the corner cell of a table, or a title with a colon.
+            // It may be preceded by the corner cell of a table, or a title with a colon.
             int bar = text.indexOf('|', first);
             boolean corner = bar > 0 && bar < from && text.substring(bar, from).trim().equals("|");
             int before = text.substring(0, from).stripTrailing().length();
@@ -133,8 +133,8 @@ record Header(
     /**
      * Reads the header.
      *
-     * @param span from the first GPU on; wrapped lines are joined without a mark, as names and
-     *     headings tell by themselves where they end
+     * @param span from the first GPU on; wrapped lines are joined without a mark, as the ends of
+     *     names and headings are evident
      * @param labels first words of the lines that follow
      */
     static Header parse(

@@ -10,8 +10,7 @@ import org.jspecify.annotations.Nullable;
 final class Labels {
     /**
      * {@code 0: } of srun -l, {@code [1,0]<stdout>:} of mpirun --tag-output, {@code
-     * [pod/name/container] } of kubectl logs --prefix; a time stamp may come before any, or stand
-     * alone.
+     * [pod/name/container] } of kubectl logs --prefix; a time stamp may come before any, or alone.
      */
     private static final Pattern LABEL =
             Pattern.compile(

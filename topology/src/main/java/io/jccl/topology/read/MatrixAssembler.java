@@ -183,7 +183,7 @@ final class MatrixAssembler {
                         + nameA
                         + ", column "
                         + nameB
-                        + " says "
+                        + " is "
                         + x
                         + ", but row "
                         + nameB
@@ -193,7 +193,7 @@ final class MatrixAssembler {
                         + other.line()
                         + ", column "
                         + other.column()
-                        + ") says "
+                        + ") is "
                         + y
                         + ": a matrix is symmetric"
                         + (problems.lenient ? "; " + far + " is taken" : ""));
@@ -295,7 +295,7 @@ final class MatrixAssembler {
                                         0,
                                         "rows have "
                                                 + most
-                                                + " cells behind the codes, and the header has "
+                                                + " cells after the codes, and the header has "
                                                 + header.headings().size()
                                                 + " headings: taken for CPU affinity, NUMA"
                                                 + " affinity and GPU NUMA ID in this order"));

@@ -296,7 +296,7 @@ final class MatrixGraph {
                     first
                             + (count > 1 ? " (and " + (count - 1) + " more such pairs)" : "")
                             + ": the matrix contradicts itself; the graph has them as near as"
-                            + " the others say");
+                            + " in the others");
         }
     }
 

@@ -7,7 +7,7 @@ import java.util.List;
 
 /** A logical line: one line of the text, or several that a terminal wrapped. */
 final class Span {
-    /** Stands where a line was wrapped: there may have been a separator, or not. */
+    /** Marks where a line was wrapped: there may have been a separator, or not. */
     static final char WRAP = '\n';
 
     private final boolean marked;
@@ -19,7 +19,7 @@ final class Span {
     /**
      * Starts with a line.
      *
-     * @param marked whether a {@link #WRAP} stands between lines
+     * @param marked whether a {@link #WRAP} is between lines
      */
     Span(boolean marked, Text.Line line, int from) {
         this.marked = marked;

@@ -16,7 +16,7 @@ import org.jspecify.annotations.Nullable;
 
 /** Reads the small files of {@code /sys}. What cannot be read is missing: nothing throws. */
 final class SysFiles {
-    /** No attribute of /sys is longer than a page; /proc/cpuinfo says at its start what we want. */
+    /** No attribute of /sys is longer than a page; of /proc/cpuinfo only the start is needed. */
     private static final int MAX_BYTES = 64 << 10;
 
     /** More than any machine has; bounds what a damaged list can make of a few bytes. */

@@ -115,7 +115,7 @@ public final class SysFs {
      * is used.
      *
      * @param sysRoot {@link #ROOT}, or a copy of it; the CPU's model is read from {@code
-     *     proc/cpuinfo} beside it
+     *     proc/cpuinfo} next to it
      * @return the machine
      */
     public static Topology machine(Path sysRoot) {

@@ -288,7 +288,7 @@ final class SysPci {
         }
         if (found < 0) {
             warn(
-                    "/sys does not tell the NUMA node of "
+                    "/sys does not show the NUMA node of "
                             + place.address
                             + ": taken for node "
                             + first);

@@ -14,7 +14,7 @@ final class Text {
     /** Most lines that are not blank. */
     static final int MAX_LINES = 100_000;
 
-    /** What may stand before the first word of a line: indents, comment and quotation marks. */
+    /** What may precede the first word of a line: indents, comment and quotation marks. */
     private static final String NOISE = " \t|#>*/;\"'";
 
     private Text() {}

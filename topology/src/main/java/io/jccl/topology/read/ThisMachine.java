@@ -108,7 +108,7 @@ public final class ThisMachine {
                         what
                                 + " did not end within "
                                 + LIMIT.toSeconds()
-                                + " s, and was stopped: a GPU or its driver may hang (dmesg tells)";
+                                + " s, and was stopped: a GPU or its driver may hang (see dmesg)";
             } else if (output.exit() != 0) {
                 String said = output.err().isBlank() ? output.out() : output.err();
                 problem = what + " failed with status " + output.exit() + ": " + brief(said);
@@ -125,7 +125,7 @@ public final class ThisMachine {
                     what
                             + " cannot be run ("
                             + brief(String.valueOf(e.getMessage()))
-                            + "): without NVIDIA's driver there is nothing to say about GPUs";
+                            + "): without NVIDIA's driver nothing is known about GPUs";
         }
         warnings.add(
                 Warning.of(
@@ -210,7 +210,7 @@ public final class ThisMachine {
                         refined = refined.withNvlinks(nvlinks);
                     }
                 } catch (TopologyFormatException e) {
-                    // Machines without NVLink print what is no table: the matrix tells that, too.
+                    // Machines without NVLink print no table; the matrix shows that as well.
                     return refined;
                 }
             }

@@ -17,7 +17,7 @@ final class TopologyOverrides {
      *
      * @param t the graph
      * @param options a name, and bandwidths where they are set
-     * @param warnings what to warn of besides
+     * @param warnings additional warnings
      */
     static Topology of(Topology t, ReadOptions options, List<Warning> warnings) {
         Topology.Builder b = new Topology.Builder(options.name());

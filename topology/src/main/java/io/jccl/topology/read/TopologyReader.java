@@ -89,7 +89,7 @@ public final class TopologyReader {
     }
 
     /**
-     * What a text has.
+     * The content of a text.
      *
      * @param topology the graph of the machine
      * @param dump the table that it was inferred from; null if the text is XML
@@ -135,7 +135,7 @@ public final class TopologyReader {
                                     m.gpus(),
                                     m.codes(),
                                     m.warnings(),
-                                    "-p2p tells which GPUs reach each other, not by which links:"
+                                    "-p2p shows which GPUs reach each other, not by which links:"
                                             + " read nvidia-smi topo -m for these"),
                             options);
             case NvlinkStatus s ->
@@ -144,7 +144,7 @@ public final class TopologyReader {
                                     s.gpus().stream().map(gpu -> "GPU" + gpu.index()).toList(),
                                     List.of(),
                                     s.warnings(),
-                                    "nvlink -s tells the links of each GPU, not where they lead:"
+                                    "nvlink -s shows the links of each GPU, not where they lead:"
                                             + " read nvidia-smi topo -m as well"),
                             options.withNvlinks(s));
         };

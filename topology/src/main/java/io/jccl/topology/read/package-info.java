@@ -1,4 +1,4 @@
-/** Reads topologies: what {@code nvidia-smi} prints, and what Linux says in {@code /sys}. */
+/** Reads topologies: the output of {@code nvidia-smi}, and Linux's {@code /sys}. */
 @NullMarked
 package io.jccl.topology.read;
 

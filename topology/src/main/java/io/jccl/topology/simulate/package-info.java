@@ -1,4 +1,4 @@
-/** Plays a plan on the graph: right data on every rank, and the time it takes. */
+/** Simulates a plan on the graph: correct data on every rank, and the time it takes. */
 @NullMarked
 package io.jccl.topology.simulate;
 

@@ -452,7 +452,7 @@ class TopologyXmlTest {
                 "class=\"0x020700\"||16|class of <pci> is missing",
                 "dev=\"1\"|dev=\"0\"|12|dev 0 appears at two <gpu>",
                 "dev=\"1\"|dev=\"one\"|7|dev of <gpu> is \"one\", expected a number",
-                "target=\"0000:16:00.0\"|target=\"0000:ff:00.0\"|13|no GPU of this file",
+                "target=\"0000:16:00.0\"|target=\"0000:ff:00.0\"|13|not a GPU of this file",
                 "count=\"4\" tclass=\"0x030200\"|count=\"3\" tclass=\"0x030200\"|12|NVLinks to",
                 "count=\"4\" tclass=\"0x030200\"|tclass=\"0x030200\"|8|has no count",
                 "count=\"4\" tclass=\"0x030200\"|count=\"0\" tclass=\"0x030200\"|8|number of 1 to"

@@ -232,7 +232,7 @@ class TopologyReaderTest {
         // A cell beside every column proves nothing.
         contains(
                 error(expanded(header) + expanded(codes).replace("%s", "   1")),
-                "cannot tell which are empty");
+                "it is unclear which are empty");
     }
 
     @Test
@@ -344,8 +344,8 @@ class TopologyReaderTest {
         contains(
                 error("\tGPU0\tGPU1\nGPU0\t X \tPIX\nGPU1\tPHB\t X \n"),
                 "line 2, column 10",
-                "row GPU0, column GPU1 says PIX",
-                "row GPU1, column GPU0 (line 3, column 6) says PHB");
+                "row GPU0, column GPU1 is PIX",
+                "row GPU1, column GPU0 (line 3, column 6) is PHB");
         contains(
                 error("\tGPU0\tGPU1\tGPU2\nGPU0\tX\tPIX\nGPU1\tPIX\tX\tPIX\nGPU2\tPIX\tPIX\tX\n"),
                 "line 2, column 6",
@@ -433,7 +433,7 @@ class TopologyReaderTest {
         assertEquals("GNS", m.codes().get(1).get(2).text());
         Topology t = TopologyReader.topology(m, STRICT);
         assertEquals("CNS", t.code(0, 2).text());
-        assertEquals(1, warned(t, "-p2p tells"));
+        assertEquals(1, warned(t, "-p2p shows"));
     }
 
     @Test
