@@ -150,8 +150,9 @@ class HostOperationsTest {
     }
 
     /** Also those of a layer, with its products. */
+    @Tag("exhaustive")
     @ParameterizedTest
-    @ValueSource(ints = {2})
+    @ValueSource(ints = {1, 2})
     void nothingIsAllocated(int threads) {
         try (Model m = new Model(threads);
                 TransformerLayer layer =
@@ -162,13 +163,6 @@ class HostOperationsTest {
                 layer.backward();
             });
         }
-    }
-
-    @Tag("exhaustive")
-    @ParameterizedTest
-    @ValueSource(ints = {1})
-    void nothingIsAllocatedInMoreCases(int threads) {
-        nothingIsAllocated(threads);
     }
 
     /** Less than one object in two calls; the compiler may come late on a busy machine. */

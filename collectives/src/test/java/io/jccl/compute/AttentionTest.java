@@ -267,6 +267,7 @@ class AttentionTest extends LayersTests {
         return shapes;
     }
 
+    @Tag("exhaustive")
     @Test
     void theNumberOfThreadsDoesNotMatter() {
         AttentionShape s = new AttentionShape(5, 100, 6, 3, 24);

@@ -28,7 +28,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 /** A probe of a GPU, on the fakes of CUDA, NCCL and cuBLAS, in JVMs of their own. */
 @Timeout(value = 180, unit = TimeUnit.SECONDS)
 class ProbeCudaTest {
-    private static final String TINY = " --sizes 16,40 --hidden 16 --max-bytes 64K --time-budget 4";
+    private static final String TINY = " --sizes 16,40 --hidden 16 --max-bytes 64K --time-budget 2";
 
     @RegisterExtension static final OnFakes FAKES = new OnFakes();
 

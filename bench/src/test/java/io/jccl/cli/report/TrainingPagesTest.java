@@ -111,6 +111,7 @@ class TrainingPagesTest {
         assertTrue(texts(d, "circle", "").stream().anyMatch(t -> t.endsWith(tip)), tip);
     }
 
+    @Tag("exhaustive")
     @Test
     void fitsAreLaidOverEachOther() throws Exception {
         Path a = folder.resolve("a.json");

@@ -9,6 +9,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
 class VerdictTest {
@@ -42,6 +43,7 @@ class VerdictTest {
         return line.contains(GREEN);
     }
 
+    @Tag("exhaustive")
     @Test
     void coloursAreForTerminals() throws IOException, InterruptedException {
         assertEquals(false, green(table(false)));

@@ -36,6 +36,7 @@ import java.util.stream.IntStream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
@@ -366,6 +367,7 @@ class CudaStreamTest {
         assertTrue(ran.get());
     }
 
+    @Tag("exhaustive")
     @Test
     void closingIsBounded() {
         Gpus.Gate gate = new Gpus.Gate();
