@@ -464,10 +464,7 @@ public final class GptTrainer implements AutoCloseable {
         }
     }
 
-    /**
-     * Pipeline bubble of the last step, computed and measured; empty without a pipeline. All ranks
-     * call it.
-     */
+    /** The last step's pipeline bubble, computed and measured, or nothing. All ranks call it. */
     List<Double> bubble() {
         if (pipeline == null || step == 0) {
             return List.of();

@@ -60,15 +60,30 @@ final class ArgumentChecks {
 
     /** Whether such an operation is in place; throws if buffers overlap in another way. */
     boolean inPlace(CollectiveOp op, @Nullable Buffer s, @Nullable Buffer r, long block) {
-        if (s == null || r == null || !engine.overlap(s, r)) {
+        if (s == null || r == null || !overlap(s, r)) {
             return false;
         }
         long sendAt = op.manySend() && !op.manyRecv() ? rank * block : 0;
         long recvAt = op.manyRecv() && !op.manySend() ? rank * block : 0;
-        if (!engine.samePlace(s, sendAt, r, recvAt)) {
+        if (!samePlace(s, sendAt, r, recvAt)) {
             throw overlapping(op, s, r);
         }
         return true;
+    }
+
+    /** Whether two buffers share elements. */
+    boolean overlap(Buffer a, Buffer b) {
+        return a.count() > 0
+                && b.count() > 0
+                && engine.sameMemory(a, b)
+                && a.address() < b.address() + b.byteSize()
+                && b.address() < a.address() + a.byteSize();
+    }
+
+    /** Whether element aAt of a is element bAt of b; both have one type. */
+    private boolean samePlace(Buffer a, long aAt, Buffer b, long bAt) {
+        int size = a.dataType().size();
+        return engine.sameMemory(a, b) && a.address() + aAt * size == b.address() + bAt * size;
     }
 
     /**
@@ -247,12 +262,12 @@ final class ArgumentChecks {
         boolean same;
         if (op == CollectiveOp.ALL_TO_ALLV) {
             same =
-                    engine.samePlace(s, 0, r, 0)
+                    samePlace(s, 0, r, 0)
                             && Arrays.equals(q.sendCounts, q.recvCounts)
                             && Arrays.equals(q.sendDispls, q.recvDispls);
         } else {
             same =
-                    engine.samePlace(
+                    samePlace(
                             s,
                             op.manySend() ? q.sendDispls[rank] : 0,
                             r,

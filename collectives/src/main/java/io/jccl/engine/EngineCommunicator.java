@@ -106,11 +106,8 @@ public abstract class EngineCommunicator implements Communicator {
     /** Throws if this rank's device or library lacks an operation on a type. */
     protected void checkSupported(CollectiveOp op, @Nullable ReduceOp reduceOp, DataType type) {}
 
-    /** Whether two buffers share memory. */
-    protected abstract boolean overlap(Buffer a, Buffer b);
-
-    /** Whether element aAt of a is element bAt of b. */
-    protected abstract boolean samePlace(Buffer a, long aAt, Buffer b, long bAt);
+    /** Whether the addresses of two buffers can be compared: those of Java arrays are offsets. */
+    protected abstract boolean sameMemory(Buffer a, Buffer b);
 
     /** A stream with its own thread, which drives this rank concurrently with others in a group. */
     protected abstract Stream driver();
@@ -394,7 +391,7 @@ public abstract class EngineCommunicator implements Communicator {
         Request q = begin(stream);
         q.set(op, s, r, reduceOp, 0, root);
         q.setTables(sendCounts, sendDispls, recvCounts, recvDispls);
-        q.inPlace = s != null && r != null && overlap(s, r);
+        q.inPlace = s != null && r != null && checks.overlap(s, r);
         if (q.inPlace) {
             try {
                 checks.vectorInPlace(q, Objects.requireNonNull(s), Objects.requireNonNull(r));

@@ -446,9 +446,7 @@ public final class TrainCommand implements Callable<Integer> {
     private int compared(
             Engine chosen, Corpus corpus, Path folder, PrintWriter out, Progress progress)
             throws IOException {
-        require(
-                ranks == null,
-                "-g is for one run; with --compare each set of techniques defines the ranks");
+        require(ranks == null, "-g is for one run; with --compare each set has its own");
         TrainComparison comparison =
                 new TrainComparison(
                         chosen,

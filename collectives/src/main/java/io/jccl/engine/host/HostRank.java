@@ -46,20 +46,8 @@ public abstract class HostRank extends EngineCommunicator {
     }
 
     @Override
-    protected boolean overlap(Buffer a, Buffer b) {
-        if (a.count() == 0
-                || b.count() == 0
-                || ((HostBuffer) a).base() != ((HostBuffer) b).base()) {
-            return false;
-        }
-        return a.address() < b.address() + b.byteSize() && b.address() < a.address() + a.byteSize();
-    }
-
-    @Override
-    protected boolean samePlace(Buffer a, long aAt, Buffer b, long bAt) {
-        return ((HostBuffer) a).base() == ((HostBuffer) b).base()
-                && a.address() + aAt * a.dataType().size()
-                        == b.address() + bAt * b.dataType().size();
+    protected boolean sameMemory(Buffer a, Buffer b) {
+        return ((HostBuffer) a).base() == ((HostBuffer) b).base();
     }
 
     @Override

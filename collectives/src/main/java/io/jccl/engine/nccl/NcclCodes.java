@@ -1,10 +1,11 @@
 package io.jccl.engine.nccl;
 
+import io.jccl.NcclCommunicator;
 import io.jccl.ReduceOp;
 import io.jccl.bindings.generated.nccl.nccl_h;
 import io.jccl.device.DataType;
 
-/** NCCL's codes of types and reductions. */
+/** NCCL's codes of types, reductions, results and statistics. */
 final class NcclCodes {
     private static final int[] TYPES = new int[DataType.values().length];
     private static final int[] OPS = new int[ReduceOp.Kind.values().length];
@@ -58,6 +59,16 @@ final class NcclCodes {
     static int of(ReduceOp op, int ranks) {
         ReduceOp.Kind kind = op.kind();
         return OPS[(kind == ReduceOp.Kind.AVG && ranks == 1 ? ReduceOp.Kind.SUM : kind).ordinal()];
+    }
+
+    /** {@code ncclCommMemStat_t}. */
+    static int of(NcclCommunicator.MemoryStatistic statistic) {
+        return switch (statistic) {
+            case SUSPENDABLE -> nccl_h.ncclStatGpuMemSuspend();
+            case SUSPENDED -> nccl_h.ncclStatGpuMemSuspended();
+            case PERSISTENT -> nccl_h.ncclStatGpuMemPersist();
+            case TOTAL -> nccl_h.ncclStatGpuMemTotal();
+        };
     }
 
     /** Whether a result is neither success nor in progress. */

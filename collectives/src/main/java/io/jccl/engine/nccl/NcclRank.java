@@ -201,14 +201,8 @@ public final class NcclRank extends EngineCommunicator
     }
 
     @Override
-    protected boolean overlap(Buffer a, Buffer b) {
-        return a.address() < b.address() + b.byteSize() && b.address() < a.address() + a.byteSize();
-    }
-
-    @Override
-    protected boolean samePlace(Buffer a, long aAt, Buffer b, long bAt) {
-        int size = a.dataType().size();
-        return a.address() + aAt * size == b.address() + bAt * size;
+    protected boolean sameMemory(Buffer a, Buffer b) {
+        return true;
     }
 
     @Override
@@ -346,12 +340,8 @@ public final class NcclRank extends EngineCommunicator
         }
         failures.fail(
                 new RankFailedException(
-                        "communicator '"
-                                + members.name()
-                                + "' was aborted by rank "
-                                + rank()
-                                + ": "
-                                + reason),
+                        "communicator '%s' was aborted by rank %d: %s"
+                                .formatted(members.name(), rank(), reason)),
                 true);
     }
 
@@ -396,13 +386,7 @@ public final class NcclRank extends EngineCommunicator
     @Override
     public long memory(MemoryStatistic statistic) {
         MemorySegment slot = CudaRuntime.slot();
-        int code =
-                switch (statistic) {
-                    case SUSPENDABLE -> nccl_h.ncclStatGpuMemSuspend();
-                    case SUSPENDED -> nccl_h.ncclStatGpuMemSuspended();
-                    case PERSISTENT -> nccl_h.ncclStatGpuMemPersist();
-                    case TOTAL -> nccl_h.ncclStatGpuMemTotal();
-                };
+        int code = NcclCodes.of(statistic);
         call("ncclCommMemStats", () -> nccl.ncclCommMemStats(comm(), code, slot));
         return slot.get(ValueLayout.JAVA_LONG, 0);
     }
@@ -474,10 +458,7 @@ public final class NcclRank extends EngineCommunicator
         }
     }
 
-    /**
-     * Waits for the enqueued work, then destroys NCCL's communicator; aborts on an error or
-     * timeout.
-     */
+    /** Waits for the enqueued work, then destroys NCCL's communicator; aborts on an error. */
     private void finish() {
         try {
             enter();
@@ -513,13 +494,7 @@ public final class NcclRank extends EngineCommunicator
 
     @Override
     public String toString() {
-        return "rank "
-                + rank()
-                + " of "
-                + size()
-                + " of communicator '"
-                + members.name()
-                + "' on "
-                + device;
+        return "rank %d of %d of communicator '%s' on %s"
+                .formatted(rank(), size(), members.name(), device);
     }
 }
