@@ -219,10 +219,10 @@ public record Techniques(
 
     /**
      * The cost of a step, for ordering only. Points per technique: 1 if it moves no more data
-     * (stages 1 and 2, gradients in the optimizer's tier, selective recomputation), 4 if it adds
-     * about a third of compute (full recomputation) or a copy over PCIe per step, 5 if a copy or
-     * gather precedes every layer, 10 if a drive access does; 6 per kind of model parallelism; 1
-     * each time pieces are halved.
+     * (stages 1 and 2, gradients on the host, selective recomputation), 4 if it adds about a third
+     * of compute (full recomputation) or a copy over PCIe per step, 5 if a copy or gather precedes
+     * every layer, 10 if a drive access does; 6 per kind of model parallelism; 1 each time pieces
+     * are halved.
      *
      * @return points, 0 for plain data parallelism
      */
