@@ -91,7 +91,7 @@ final class Profile implements AutoCloseable {
         }
     }
 
-    /** A step has ended; on a GPU this waits for what may still run. */
+    /** A step has ended; on a GPU this waits for operations still running. */
     void stepEnded() {
         if (onDevice == null) {
             return;
