@@ -37,7 +37,7 @@ public class BindingsBench {
 
     /** Makes NCCL's symbols visible to jextract's methods, and to the twin. */
     @Setup
-    @SuppressWarnings("restricted") // the only native calls outside the bindings: those we compare with
+    @SuppressWarnings("restricted") // the only calls outside the bindings: those we compare with
     public void load() {
         String path = NCCL.library().path();
         System.load(path);
