@@ -192,7 +192,7 @@ public final class CudaKernel {
         return KernelLaunch.begin(this);
     }
 
-    /** A {@code CUkernel}, which every device takes where it is loaded. */
+    /** A {@code CUkernel}, valid on every device on which it is loaded. */
     long handle() {
         return handle;
     }
