@@ -64,7 +64,7 @@ final class CopyProgram {
     /** By rank: bytes of scratch memory. */
     final long[] scratch;
 
-    /** By rank: how many events its device needs. */
+    /** By rank: number of events that its device needs. */
     final int[] events;
 
     /** Ranks that have a lane. */
