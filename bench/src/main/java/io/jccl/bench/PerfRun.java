@@ -36,9 +36,9 @@ public final class PerfRun {
         /**
          * Called after an operation that is about to be checked.
          *
-         * @param rank whose result
-         * @param sent what it sent; empty in place
-         * @param result what it received
+         * @param rank the rank
+         * @param sent its sent data; empty in place
+         * @param result its received data
          */
         void received(int rank, Buffer sent, Buffer result);
     }

@@ -275,7 +275,7 @@ final class Checkpoints {
      * not.
      */
     private String attempt(Communicator world, int step, Workspace work) {
-        // Per rank: the step, whether it failed by itself, and its message.
+        // Per rank: the step, whether it failed on its own, and its message.
         int failed = 0;
         String text = "";
         try {

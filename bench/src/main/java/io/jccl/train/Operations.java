@@ -135,8 +135,8 @@ interface Operations extends AutoCloseable {
      * Mixes two outputs by learned shares: see {@code io.jccl.compute.Mixture#mix}.
      *
      * @param b overwritten
-     * @param difference gets a - b
-     * @param share gets the share of a in each row
+     * @param difference receives a - b
+     * @param share receives the share of a in each row
      */
     void mix(
             Buffer x,
@@ -154,7 +154,7 @@ interface Operations extends AutoCloseable {
     /**
      * The gradients of a mix through its shares: see {@code io.jccl.compute.Mixture#mixBackward}.
      *
-     * @param ofX what is added to
+     * @param ofX gradient that is added to
      * @param sums float64, width + 1 elements
      * @param scratch float64, one element for each row
      */

@@ -96,7 +96,7 @@ final class Profile implements AutoCloseable {
         if (onDevice == null) {
             return;
         }
-        // Steps have clocks of their own.
+        // Steps have their own clocks.
         Instant begin = Instant.ofEpochSecond(TimeUnit.DAYS.toSeconds(steps++));
         for (OperationSpans.Span s : onDevice.end()) {
             String axis = names.getOrDefault(s.communicator(), GptTrainer.DATA);

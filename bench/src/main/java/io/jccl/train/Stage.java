@@ -58,7 +58,7 @@ final class Stage implements PipelineStage {
     private final int shareFrom;
 
     /**
-     * The final norm and the product that gives the logits.
+     * The final norm and the product that computes the logits.
      *
      * @param normLayer layer of the norm
      * @param matrixLayer that of the matrix: the same, or the first if it is the token embedding

@@ -223,7 +223,7 @@ public record ProbeResult(
          * An operation.
          *
          * @param name what it is
-         * @param flopsPerByte operations per byte that has to be read or written once
+         * @param flopsPerByte operations per byte that must be read or written once
          * @param teraflops 10^12 operations per second
          */
         public record Point(String name, double flopsPerByte, double teraflops) {}

@@ -181,7 +181,7 @@ public record Techniques(
     /**
      * The number of techniques in use. {@link MemoryPlanner} sorts by it, then by {@link #cost}.
      *
-     * @return how many
+     * @return their number
      */
     public int count() {
         return one(tensor() > 1)

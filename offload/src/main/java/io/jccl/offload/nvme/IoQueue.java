@@ -191,7 +191,8 @@ final class IoQueue {
     }
 
     /**
-     * Cancels what is not under way, after waiting for an exclusive section, and ends the threads.
+     * Cancels what is not in progress, after waiting for an exclusive section, and ends the
+     * threads.
      *
      * @return false if it was closed before
      */
