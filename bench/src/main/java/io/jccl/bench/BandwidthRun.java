@@ -203,7 +203,7 @@ public final class BandwidthRun {
             double result =
                     median(() -> {
                         if (against != null) {
-                            // Half as many more, so that it is still running at the end.
+                            // Half as many again, so that it is still running at the end.
                             for (int i = 0; i < copies + (copies + 1) / 2; i++) {
                                 opposite.copy(against[0], against[1]);
                             }

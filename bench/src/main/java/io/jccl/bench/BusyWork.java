@@ -50,7 +50,7 @@ public final class BusyWork {
         sink = x;
     }
 
-    /** Makes operands for {@link #gemm}. */
+    /** Creates operands for {@link #gemm}. */
     void prepareGemm(int n) {
         a = new float[n * n];
         b = new float[n * n];

@@ -61,7 +61,7 @@ final class Checker {
      * @param count number of elements
      * @param table {@link Patterns#PERIOD} elements
      * @param from index of the first one in the endlessly repeated table
-     * @param most by how much they may differ; 0 if their bits must be equal
+     * @param most maximum difference; 0 if their bits must be equal
      * @return number of elements that differ
      */
     static long wrong(Buffer in, long at, long count, MemorySegment table, long from, double most) {

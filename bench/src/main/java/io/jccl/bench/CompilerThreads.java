@@ -10,7 +10,7 @@ import java.util.stream.Stream;
 
 /**
  * The threads of this JVM that compile, as Linux lists them. Ranks that wait for each other keep
- * their CPUs busy: where they have all of them, nothing is compiled until they sleep.
+ * their CPUs busy: if they occupy all CPUs, nothing is compiled until they sleep.
  *
  * <p><b>Threads:</b> one.
  */
@@ -20,7 +20,7 @@ final class CompilerThreads {
 
     private static final long LOOK_NANOS = 1_000_000;
 
-    /** Where the threads are not listed, as outside Linux. */
+    /** Used if the threads are not listed, such as outside Linux. */
     private static final long BLIND_NANOS = 10_000_000;
 
     private final Path tasks;
@@ -42,7 +42,7 @@ final class CompilerThreads {
     /**
      * Sleeps until no thread compiles.
      *
-     * @param most nanoseconds to wait at most
+     * @param most maximum nanoseconds to wait
      * @return whether there was something to wait for
      */
     boolean sleepWhileBusy(long most) {
@@ -54,7 +54,7 @@ final class CompilerThreads {
         long start = System.nanoTime();
         boolean busy = busy(threads);
         boolean waited = busy;
-        // Between two methods a thread sleeps for a moment, so one look is not enough.
+        // Between two methods a thread sleeps for a moment, so one check is not enough.
         for (int quiet = 0; quiet < 2 && System.nanoTime() - start < most; ) {
             LockSupport.parkNanos(LOOK_NANOS);
             busy = busy(threads);

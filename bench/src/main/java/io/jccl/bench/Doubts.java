@@ -8,11 +8,11 @@ import java.util.Locale;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Collects, on rank 0 while a table is measured, why its times may be wrong: ranks that share
- * cores, other programs, a hypervisor, batches that differ.
+ * Collects, on rank 0 while a table is measured, reasons why its times may be wrong: ranks that
+ * share cores, other programs, a hypervisor, batches that differ.
  */
 final class Doubts {
-    /** Cores that others may keep busy beyond those that the ranks leave. */
+    /** Cores that others may keep busy in addition to those that the ranks leave free. */
     private static final double OTHERS = 0.2;
 
     private static final double STOLEN = 0.05;
@@ -52,7 +52,8 @@ final class Doubts {
             BitSet own = MachineLoad.cpus(r.cpus());
             known &= !own.isEmpty();
             cpus.or(own);
-            // A quota shows as fewer processors than the mask has, and bounds all together.
+            // A quota shows as fewer processors than are in the mask, and limits all ranks
+            // together.
             if (own.isEmpty() || r.processors() < own.cardinality()) {
                 quota = Math.min(quota, r.processors());
             }
@@ -65,7 +66,7 @@ final class Doubts {
         averageBefore = load.average();
     }
 
-    /** Takes notice of a measurement. */
+    /** Records a measurement. */
     void add(Report.Spread batches) {
         measured++;
         if (batches.isWide()) {
@@ -74,10 +75,10 @@ final class Doubts {
     }
 
     /**
-     * Sums up.
+     * Summarizes.
      *
      * @param own CPU seconds of the ranks' processes on this machine since the start
-     * @return why times may be wrong, and what to do; null if nothing speaks against them
+     * @return why times may be wrong, and what to do; null if there is no such reason
      */
     @Nullable String warning(double own) {
         List<String> reasons = new ArrayList<>();

@@ -23,8 +23,8 @@ public record MatmulInputs(long seed) {
     private static final int LARGEST = 3;
 
     /**
-     * Range of the check's vectors: the probability to miss a wrong product is its reciprocal, per
-     * vector.
+     * Range of the check's vectors: the probability of missing a wrong product is its reciprocal,
+     * per vector.
      */
     private static final int RANGE = 1 << 15;
 

@@ -392,7 +392,7 @@ public final class MatmulRun implements AutoCloseable {
         }
     }
 
-    /** Starts to write a tile that has left the device to the store. */
+    /** Starts writing to the store a tile that has left the device. */
     private void keep(int tile, @Nullable Transfer[] leaving, @Nullable Completion[] written) {
         if (store == null || tile < 0) {
             return;

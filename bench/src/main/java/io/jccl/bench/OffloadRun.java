@@ -64,7 +64,7 @@ public final class OffloadRun implements AutoCloseable {
     /** Runs a kernel as a layer's work on a GPU, unless that is a product. */
     private final @Nullable Compute kernels;
 
-    /** How long those of one layer run, each within what Compute takes. */
+    /** Durations of one layer's kernels, each within the range of Compute. */
     private final List<Duration> spins = new ArrayList<>();
 
     private long steps;

@@ -10,8 +10,8 @@ import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
- * One rank's arguments of a {@link Collective}, and operations bound to them that prepare more than
- * a call.
+ * One rank's arguments of a {@link Collective}, and operations bound to them that need more
+ * preparation than a call.
  *
  * @param comm communicator
  * @param stream where to enqueue

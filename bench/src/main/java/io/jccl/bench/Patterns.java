@@ -78,7 +78,7 @@ public final class Patterns {
     /**
      * The factor of a rank in a pre-multiplied sum.
      *
-     * @param rank whose
+     * @param rank the rank
      * @return 1, 2 or 3
      */
     static int factor(int rank) {
@@ -86,10 +86,10 @@ public final class Patterns {
     }
 
     /**
-     * By how much a result may differ. NCCL multiplies by 1 / ranks, rounded to the type, before it
-     * adds (hostToDevRedOp in src/enqueue.cc), so with other numbers of ranks than powers of two
-     * averages have as many roundings, and two more, each of at most half a unit in the last place
-     * of the largest input.
+     * The maximum difference of a result. NCCL multiplies by 1 / ranks, rounded to the type, before
+     * it adds (hostToDevRedOp in src/enqueue.cc), so unless the number of ranks is a power of two,
+     * averages have one rounding per rank, and two more, each of at most half a unit in the last
+     * place of the largest input.
      *
      * @return 0 if bits must be equal
      */

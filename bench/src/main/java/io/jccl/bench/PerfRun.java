@@ -36,9 +36,9 @@ public final class PerfRun {
         /**
          * Called after an operation that is about to be checked.
          *
-         * @param rank whose result
-         * @param sent what it sent; empty in place
-         * @param result what it received
+         * @param rank the rank
+         * @param sent its sent data; empty in place
+         * @param result its received data
          */
         void received(int rank, Buffer sent, Buffer result);
     }
@@ -48,20 +48,20 @@ public final class PerfRun {
     /** The fixed cost of a case, expressed in bytes; for progress. */
     private static final long CASE_BYTES = 1 << 20;
 
-    /** Looks at how long an iteration takes; a few may be longer by accident. */
+    /** Samples of an iteration's time; a few may be longer by accident. */
     private static final int PROBES = 5;
 
     private static final int PROBE_ITERATIONS = 8;
 
-    /** Nanoseconds that all sizes together may be measured again. */
+    /** Nanoseconds for repeated measurements of all sizes together. */
     private static final double MOST_REPEATED = 2e9;
 
-    /** Of what is left of them, for one. */
+    /** The share of the remaining ones, for one size. */
     private static final double REPEATED_SHARE = 0.25;
 
     private static final long MOST_COMPILING = 20_000_000;
 
-    /** This rank's times, and what all ranks make of them. */
+    /** This rank's times, and those combined over all ranks. */
     private record Sample(BatchTimer.Times mine, Report.Spread spread) {}
 
     private final PerfConfig config;
@@ -95,10 +95,10 @@ public final class PerfRun {
      * Prepares a run; {@link #run} does it.
      *
      * @param config what to do, the same on all ranks
-     * @param world all ranks, which stays the caller's
+     * @param world all ranks, which the caller still owns
      * @param patterns data for a number of ranks; ranks that are threads share it
      * @param reports where results go
-     * @param progress where to show what is going on
+     * @param progress where to show progress
      * @param seam for tests
      */
     public PerfRun(
@@ -242,7 +242,7 @@ public final class PerfRun {
                         : new int[] {config.root()};
     }
 
-    /** How much of the time is over: about as much as of the bytes, and of the cases. */
+    /** The fraction of the time that has passed: about that of the bytes, and of the cases. */
     private double share() {
         long kinds = collective.reduces() ? config.ops().size() : 1;
         long repeats = config.types().size() * kinds * roots().length * timing.cycles();
@@ -281,7 +281,7 @@ public final class PerfRun {
                         + type.label()
                         + (c.kind() == null ? "" : " " + op);
         if (timing.cycles() == 0) {
-            progress.show(what); // for ever
+            progress.show(what); // forever
         } else {
             progress.at(what, share());
         }
@@ -372,7 +372,7 @@ public final class PerfRun {
         return all[0] > 0;
     }
 
-    /** About how many microseconds an iteration takes, where that decides on their number. */
+    /** An iteration's approximate microseconds, if they determine the number of iterations. */
     private double probe(Runnable iteration, long bytes) {
         if (!timing.isAutomatic(bytes)) {
             return 0;

@@ -7,7 +7,7 @@ import java.util.Arrays;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
 
-/** Where results go. Only rank 0 has any; one thread uses it. */
+/** A destination of results. Only rank 0 has any; used by one thread. */
 public interface Report {
     /**
      * One rank, as the header lists it.
@@ -20,7 +20,7 @@ public interface Report {
      * @param index its device among those of the machine's kind
      * @param model its processor
      * @param cpus CPUs that it may run on, as the kernel lists them; empty if unknown
-     * @param processors how many of them the JVM counts, which also knows quotas
+     * @param processors how many of them the JVM counts, which also considers quotas
      */
     record RankInfo(
             int rank,
@@ -34,12 +34,12 @@ public interface Report {
             int processors) {}
 
     /**
-     * What ran before the first measurement.
+     * The warm-up before the first measurement.
      *
-     * @param seconds how long
-     * @param operations how many on each rank; 0 if not requested
+     * @param seconds its duration
+     * @param operations number on each rank; 0 if not requested
      * @param paths combinations of data type and reduction
-     * @param steady how many of them had windows that agree at the end
+     * @param steady how many of them had windows that agreed at the end
      */
     record WarmUp(double seconds, long operations, int paths, int steady) {
         /** None. */
@@ -76,7 +76,7 @@ public interface Report {
         }
 
         /**
-         * Sums up batches.
+         * Summarizes batches.
          *
          * @param times microseconds per operation, at least one
          * @param lengths iterations of each batch
@@ -107,7 +107,7 @@ public interface Report {
      * Times of single iterations, in microseconds.
      *
      * @param times all of them, in order; each is the slowest rank's
-     * @param skipped how many of the first are not in the statistics
+     * @param skipped how many of the first are excluded from the statistics
      * @param min smallest
      * @param max largest
      * @param avg mean
@@ -130,10 +130,10 @@ public interface Report {
             double cv) {
 
         /**
-         * Sums up times.
+         * Summarizes times.
          *
          * @param times microseconds
-         * @param skipped how many of the first to leave out, fewer than there are
+         * @param skipped how many of the first to exclude, fewer than all
          * @return the statistics of the others
          */
         static Iterations of(double[] times, int skipped) {
@@ -165,7 +165,7 @@ public interface Report {
      *
      * @param micros time of one operation: the median of batches
      * @param cpuMicros time in which a rank has submitted one operation
-     * @param algBw algorithm bandwidth in 1e9 bytes a second
+     * @param algBw algorithm bandwidth in 1e9 bytes per second
      * @param busBw bus bandwidth in 1e9 bytes a second
      * @param wrong wrong elements on all ranks, or -1 if not checked
      * @param spread times of the batches
@@ -190,7 +190,7 @@ public interface Report {
      * @param type name of the data type
      * @param op name of the reduction, or none
      * @param root root, or -1
-     * @param algorithm what the engine used
+     * @param algorithm the engine's algorithm
      * @param outOfPlace into another buffer
      * @param inPlace into the same buffer, or null where that is undefined
      */
@@ -211,18 +211,18 @@ public interface Report {
      *
      * @param initialization bytes that the communicator took, or -1 if unknown
      * @param buffers bytes of the buffers
-     * @param collective bytes that operations took beyond, or -1 if unknown
+     * @param collective bytes that operations took in addition, or -1 if unknown
      */
     record MemoryUse(long initialization, long buffers, long collective) {}
 
     /**
      * The end of the table.
      *
-     * @param outOfBounds how many checks found a wrong value, each rank's counted
+     * @param outOfBounds number of checks that found a wrong value, each rank's counted
      * @param busBw mean bus bandwidth over all measurements
      * @param enough whether that reaches the required value; null if none was set
      * @param memory if requested
-     * @param warning why the times may be wrong and what to do; null if nothing speaks against them
+     * @param warning why the times may be wrong and what to do; null if there is no such reason
      */
     record Summary(
             long outOfBounds,

@@ -7,8 +7,8 @@ import java.util.stream.IntStream;
  * Number of elements that an operation moves on one rank.
  *
  * @param count elements per block, shown in the column {@code count}
- * @param send elements each rank sends; the most of any rank where they differ
- * @param recv elements each rank receives; the most of any rank where they differ
+ * @param send elements each rank sends; the maximum over ranks if they differ
+ * @param recv elements each rank receives; the maximum over ranks if they differ
  * @param sendShift in place, the sent block starts at this many elements times the rank
  * @param recvShift in place, the received block starts at this many elements times the rank
  * @param ranks number of ranks
@@ -69,8 +69,8 @@ record Shape(long count, long send, long recv, long sendShift, long recvShift, i
 
     /**
      * Elements that one rank sends to another when counts are unequal: they grow with the distance
-     * (to - from) mod n, from nothing to oneself to twice the block to the rank before. Every rank
-     * sends and receives the same in all.
+     * (to - from) mod n, from none to the rank itself to twice the block to the previous rank.
+     * Every rank sends and receives the same total.
      *
      * @param block elements if the counts were equal
      * @param from sender
@@ -100,7 +100,7 @@ record Shape(long count, long send, long recv, long sendShift, long recvShift, i
     /**
      * Counts of one rank's blocks in {@link Layout#UNEVEN}.
      *
-     * @param rank whose
+     * @param rank the rank
      * @param sending true for what it sends, false for what it receives
      * @return one count per rank
      */
@@ -116,7 +116,7 @@ record Shape(long count, long send, long recv, long sendShift, long recvShift, i
     }
 
     /**
-     * Where blocks start that lie one behind the other.
+     * Starts of contiguous blocks.
      *
      * @param counts their counts
      * @return their starts

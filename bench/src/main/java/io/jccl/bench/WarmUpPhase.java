@@ -12,7 +12,7 @@ import org.jspecify.annotations.Nullable;
 
 /**
  * Runs operations until the JVM has compiled them, before anything is measured. Each combination of
- * data type and reduction is a path of its own. Sizes of a path take turns: after a phase of tiny
+ * data type and reduction is a separate path. Sizes of a path take turns: after a phase of tiny
  * operations alone, the JVM may have compiled the code again without the loops of large ones. All
  * ranks decide by the same numbers, so they stop at the same operation.
  */
@@ -27,8 +27,8 @@ final class WarmUpPhase {
     private static final long MOST_BYTES = 1 << 20;
 
     /**
-     * The vector loops of large sizes are compiled at their best after 600 calls: operations of
-     * this size make those in milliseconds, while uncompiled ones of a mebibyte take seconds.
+     * The vector loops of large sizes are fully optimized after 600 calls: operations of this size
+     * make those in milliseconds, while uncompiled ones of a mebibyte take seconds.
      */
     private static final long CALLS_BYTES = 4096;
 
@@ -43,7 +43,7 @@ final class WarmUpPhase {
     /** A window is at most this many times as long as the one before. */
     private static final int GROWTH = 8;
 
-    /** The JVM compiles a method at its best after 5,000 to 15,000 calls; loops sooner. */
+    /** The JVM fully optimizes a method after 5,000 to 15,000 calls; loops sooner. */
     private static final long FEWEST_SMALL = 20_000;
 
     private static final long FEWEST_LARGE = 2_000;
@@ -80,7 +80,7 @@ final class WarmUpPhase {
     /**
      * Runs all paths. All ranks call it.
      *
-     * @return what it took
+     * @return the warm-up
      */
     Report.WarmUp run() {
         List<Long> sizes = sizes(config.sizes());
@@ -149,7 +149,7 @@ final class WarmUpPhase {
             int m = config.timing().aggregated();
             int[] repeats = new int[iterations.length];
             Arrays.fill(repeats, 1);
-            // Once: to fill buffers takes longer than what is to be warmed.
+            // Once: filling buffers takes longer than the operations to warm up.
             trials.forEach(t -> t.prepare(SEED));
             stream.synchronize();
             while (!windows.agree() && passed < until) {
@@ -171,11 +171,11 @@ final class WarmUpPhase {
         return windows;
     }
 
-    /** Runs each iteration some times; gives the slowest rank's nanoseconds of one. */
+    /** Runs each iteration some times; returns the slowest rank's nanoseconds for one. */
     private double[] window(Runnable[] iterations, int[] repeats, double until) {
         double[] mine = new double[iterations.length + 2];
         for (int t = 0; t < iterations.length; t++) {
-            // By the loop that will measure, which has to be warm as well.
+            // By the loop that will measure, which must be warm as well.
             mine[t] = 1e3 * timer.batches(iterations[t], new int[] {repeats[t]}, 1).units()[0];
         }
         mine[iterations.length] = (double) (System.nanoTime() - start);

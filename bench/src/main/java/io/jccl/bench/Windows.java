@@ -6,11 +6,11 @@ import java.util.List;
 
 /**
  * Decides when a path is warm: once the last windows of operations took nearly the same time, with
- * nothing left to compile, and the JVM has had the calls by which it chooses what to compile well.
- * Before that the times may agree too, as code that counts its calls is slow but steady.
+ * nothing left to compile, and the JVM has seen the calls by which it chooses what to optimize.
+ * Before that the times may agree too, since code that counts its calls is slow but steady.
  */
 final class Windows {
-    /** Windows that have to agree. */
+    /** Windows that must agree. */
     static final int AGREEING = 3;
 
     /** How far one may be from their median. */

@@ -5,14 +5,14 @@ import java.util.Locale;
 import java.util.stream.Collectors;
 
 /**
- * What the blocks of a model are made of.
+ * The components of a model's blocks.
  *
  * @param kind norms, activation, positions and biases
  * @param keyHeads heads of keys and of values, a divisor of the heads; fewer are shared (arXiv
  *     2305.13245)
  * @param wide width of the feed-forward part
- * @param epsilon what is added to the mean square of a row in a norm
- * @param rotaryBase base of the angles by which {@link Kind#LLAMA} turns queries and keys
+ * @param epsilon value added to the mean square of a row in a norm
+ * @param rotaryBase base of the angles by which {@link Kind#LLAMA} rotates queries and keys
  * @param tied whether the logits are products with the rows of the token embedding
  * @param positions the longest context, for which a learned table has rows; 0 for that of the shape
  */
@@ -38,7 +38,7 @@ public record Architecture(
          *
          * @param label such as {@code gpt2}
          * @return the kind
-         * @throws IllegalArgumentException if the name is unknown; the message lists those that are
+         * @throws IllegalArgumentException if the name is unknown; the message lists the known ones
          */
         public static Kind of(String label) {
             for (Kind k : values()) {
@@ -65,7 +65,7 @@ public record Architecture(
         }
     }
 
-    /** Epsilon of GPT-2 and of Llama 2 and 3, as their configurations have it. */
+    /** Epsilon of GPT-2 and of Llama 2 and 3, as in their configurations. */
     private static final double EPSILON = 1e-5;
 
     /** Base of the angles in arXiv 2104.09864 and in Llama 2. */
@@ -117,17 +117,17 @@ public record Architecture(
         return kind == Kind.GPT2;
     }
 
-    /** Whether positions are turned into queries and keys instead of added to the tokens. */
+    /** Whether positions rotate queries and keys instead of being added to the tokens. */
     boolean rotary() {
         return kind == Kind.LLAMA;
     }
 
-    /** Whether the first product of the feed-forward part has gates beside its values. */
+    /** Whether the first product of the feed-forward part has gates in addition to values. */
     boolean gated() {
         return kind == Kind.LLAMA;
     }
 
-    /** What decides about the result, for checkpoints. */
+    /** The settings that determine the result, for checkpoints. */
     String text() {
         return kind == Kind.JCCL
                 ? kind.label()

@@ -11,7 +11,7 @@ import java.lang.foreign.ValueLayout;
 /**
  * The samples of each step: sequences at positions of the text that depend only on seed, step and
  * sample number, split into micro-batches independently of the number of ranks. The held-out part
- * of the text has batches of its own.
+ * of the text has its own batches.
  *
  * <p>A step's tokens are on the device from its beginning to that of the next.
  */
@@ -29,7 +29,7 @@ final class Batches {
 
     private final Stream stream;
 
-    /** For each micro-batch the characters it begins with, then those to predict: int32. */
+    /** For each micro-batch its input characters, then those to predict: int32. */
     private final Buffer all;
 
     /** Where the host writes them: the same memory on the host device. */
@@ -40,7 +40,7 @@ final class Batches {
     private final Buffer[] inputs;
     private final Buffer[] targets;
 
-    /** The batch that is there, and whether it is trained on. */
+    /** The current batch, and whether it is trained on. */
     private long number;
 
     private boolean training;
@@ -109,7 +109,7 @@ final class Batches {
      * Moves to one text for all sequences of the first micro-batch.
      *
      * @param tokens at most as many as a sequence has
-     * @param count how many
+     * @param count number of tokens
      */
     void prompt(int[] tokens, int count) {
         awaitCopy();
@@ -159,7 +159,7 @@ final class Batches {
         }
     }
 
-    /** Where a sequence begins: all of them are at even distances in the held-out text. */
+    /** Start of a sequence: in the held-out text they are evenly spaced. */
     private int held(long example) {
         long last = (long) evaluation.batches() * batch - 1;
         long room = corpus.length() - trained - (context + 1L);
@@ -179,7 +179,7 @@ final class Batches {
         return example(micro) * context;
     }
 
-    /** Whether what is there is trained on. */
+    /** Whether the current batch is trained on. */
     boolean training() {
         return training;
     }

@@ -81,7 +81,7 @@ final class Block {
         norm2.forward(k.middle, k.middleNormed, k.ofMiddleNorm);
     }
 
-    /** Turns queries and keys by their positions, or their gradients back. */
+    /** Rotates queries and keys by their positions, or their gradients back. */
     private void rotate(Buffer qkv, boolean back) {
         if (work.rotary != null) {
             operations.layers().rotate(work.rotary, qkv, work.angles, back, work.stream);

@@ -44,7 +44,7 @@ final class CarriedFile {
         }
     }
 
-    /** What goes through a copy on the host at a time: buffers may be on a GPU. */
+    /** The part copied through the host at a time: buffers may be on a GPU. */
     private static Buffer part(Buffer b, long at) {
         int size = b.dataType().size();
         return b.slice(at / size, Math.min(PIECE, b.byteSize() - at) / size);

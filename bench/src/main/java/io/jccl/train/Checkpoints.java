@@ -142,7 +142,7 @@ final class Checkpoints {
         world.device().defaultStream().synchronize();
     }
 
-    /** Writes a text to a file, which has its name once it is whole. */
+    /** Writes text to a file, which gets its name once it is complete. */
     static void write(Path file, String text) throws IOException {
         ByteBuffer bytes = ByteBuffer.wrap(text.getBytes(StandardCharsets.UTF_8));
         AtomicFile.write(
@@ -275,7 +275,7 @@ final class Checkpoints {
      * not.
      */
     private String attempt(Communicator world, int step, Workspace work) {
-        // Per rank: the step, whether it failed by itself, and its message.
+        // Per rank: the step, whether it failed on its own, and its message.
         int failed = 0;
         String text = "";
         try {
@@ -300,7 +300,7 @@ final class Checkpoints {
                     .put(said, 0, Math.min(said.length, TEXT));
             all.copyFrom(memory);
             world.allGather(all, world.device().defaultStream());
-            // Behind the collective, on the same stream.
+            // After the collective, on the same stream.
             all.copyTo(memory);
             int worst = 0;
             for (int r = 0; r < world.size(); r++) {

@@ -1,16 +1,16 @@
 package io.jccl.train;
 
 /**
- * What is measured on text that the model is not trained on, and what the model writes at the end.
+ * Measurements on text that the model is not trained on, and generation of text at the end.
  *
  * @param every steps between two measurements, after which and after the last step the loss is
  *     measured; 0 for none
  * @param share part of the text that is held out, its end: 0 if nothing is measured
- * @param batches of a step's size that are measured, at even distances in the held-out text
- * @param sample tokens to write after the last step; 0 for none
+ * @param batches of a step's size that are measured, evenly spaced in the held-out text
+ * @param sample tokens to generate after the last step; 0 for none
  */
 public record Evaluation(int every, double share, int batches, int sample) {
-    /** Nothing is measured or written. */
+    /** Nothing is measured or generated. */
     public static final Evaluation NONE = new Evaluation(0, 0, 0, 0);
 
     /**
@@ -37,7 +37,7 @@ public record Evaluation(int every, double share, int batches, int sample) {
         }
     }
 
-    /** Whether anything is measured or written. */
+    /** Whether anything is measured or generated. */
     boolean asked() {
         return every > 0 || sample > 0;
     }

@@ -12,8 +12,8 @@ import java.util.List;
 import java.util.SplittableRandom;
 
 /**
- * Forward passes of one rank for no backward pass: the loss of held-out text, and what the model
- * writes. Between two steps a stage has no micro-batch in flight, so its first slot is free.
+ * Forward passes of one rank without a backward pass: the loss of held-out text, and text
+ * generation. Between two steps a stage has no micro-batch in flight, so its first slot is free.
  *
  * <p><b>Threads:</b> that of the trainer.
  */
@@ -32,7 +32,7 @@ final class Evaluator {
     private final boolean draws;
     private final Buffer sum;
 
-    /** What a stage gets and passes on; empty without a pipeline. */
+    /** The messages a stage receives and sends; empty without a pipeline. */
     private final Buffer received;
 
     private final Buffer sent;
@@ -85,7 +85,7 @@ final class Evaluator {
         return sum.get(0) / ((double) count * settings.batch() * settings.shape().context());
     }
 
-    /** Passes a micro-batch through all stages, for no backward pass. */
+    /** Passes a micro-batch through all stages, without a backward pass. */
     private void logits(int micro) {
         int at = stages.rank();
         boolean first = at == 0;
@@ -117,10 +117,10 @@ final class Evaluator {
     }
 
     /**
-     * Writes tokens, each drawn by the probabilities that the model gives it after those before it;
-     * the first follows {@link Vocabulary#start}. All ranks call it.
+     * Generates tokens, each drawn by the model's probabilities given those before it; the first
+     * follows {@link Vocabulary#start}. All ranks call it.
      *
-     * @param count tokens to write
+     * @param count tokens to generate
      * @return the text, the same on all ranks
      */
     String sample(int count) {

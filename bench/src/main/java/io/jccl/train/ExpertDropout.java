@@ -17,13 +17,13 @@ import java.util.List;
 
 /**
  * Dropout between the two matrices of experts, in training (Switch, arXiv 2101.03961, section 2.4).
- * What is dropped depends on block, expert, the token's place and the column alone. The places
- * travel to the experts as the tokens do, by a dispatch of their own that routes in the same way.
+ * What is dropped depends only on block, expert, the token's place and the column. The places are
+ * sent to the experts like the tokens, by a separate dispatch with the same routing.
  */
 final class ExpertDropout {
     private final ExpertDispatch places;
 
-    /** The places of a rank's tokens, before they travel, and where the host writes them. */
+    /** The places of a rank's tokens, before they are sent, and where the host writes them. */
     private final Buffer own;
 
     private final Buffer staging;
@@ -86,7 +86,7 @@ final class ExpertDropout {
                                         .withFixedBlocks(like.fixedBlocks())));
     }
 
-    /** Brings the places of tokens to their experts. */
+    /** Sends the places of tokens to their experts. */
     void route(Buffer logits, int tokens, long place) {
         MemorySegment to = staging.asSegment();
         for (int t = 0; t < tokens; t++) {
@@ -100,19 +100,19 @@ final class ExpertDropout {
         places.dispatch(own);
     }
 
-    /** Forgets the experts' rows. */
+    /** Discards the experts' rows. */
     void clear() {
         pieces.clear();
     }
 
     /**
-     * Adds the rows of an expert; what is dropped of rows of padding does not matter.
+     * Adds the rows of an expert; dropout of padding rows does not matter.
      *
      * @param expert of this rank
      * @param first row of the tokens' dispatch, and of this one
-     * @param rows how many
+     * @param rows number of rows
      * @param squared activations of these rows
-     * @param gradient theirs
+     * @param gradient their gradient
      */
     void add(int expert, long first, long rows, Buffer squared, Buffer gradient) {
         long drawn = SplitMix.mix(seed + part.firstExpert() + expert);
@@ -127,9 +127,9 @@ final class ExpertDropout {
     }
 
     /**
-     * Multiplies activations by 0 or by the inverse of what is left of 1.
+     * Multiplies activations by 0 or by 1 / (1 - rate).
      *
-     * @param gradients whether their gradients are meant
+     * @param gradients whether to multiply their gradients instead
      */
     void drop(boolean gradients) {
         for (int i = 0; i < pieces.size(); i++) {

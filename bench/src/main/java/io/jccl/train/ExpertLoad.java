@@ -15,7 +15,7 @@ import java.util.List;
  * @param fullest tokens of a step's fullest expert, 1 for the mean of all
  * @param variation coefficient of variation of the tokens of experts
  * @param entropy of the tokens' distribution over experts, 1 if it is even
- * @param capacity the capacity factor that has just enough room for what experts took, in each rank
+ * @param capacity the smallest capacity factor with room for what experts took, on each rank
  */
 public record ExpertLoad(
         int block,

@@ -184,10 +184,10 @@ final class Experts implements FeedForward {
      *
      * @param comm ranks that the experts are distributed over
      * @param part this rank's part of the model
-     * @param block which block of it
+     * @param block index of the block in it
      * @param store of the router
      * @param experts of the experts
-     * @param products makes products
+     * @param products creates products
      * @param work shared memory
      * @param room shared memory of the experts
      * @param tokens the normalized rows, one buffer per slot; slots with the same buffer share all
@@ -300,7 +300,7 @@ final class Experts implements FeedForward {
         }
     }
 
-    /** Makes the products of the rows that came, where their number varies. */
+    /** Creates the products of the received rows, if their number varies. */
     private void fit(Slot s) {
         if (room.fixed()) {
             return;

@@ -14,7 +14,7 @@ import java.util.List;
  * @param transposed whether a row of the file is a column of the weight, as in PyTorch's Linear
  */
 record FileTensor(String name, List<Long> shape, int first, int columns, boolean transposed) {
-    /** What transformers puts before the names of GPT-2; files from the first release have none. */
+    /** The prefix of GPT-2's names in transformers; files from the first release have none. */
     static final String PREFIX = "transformer.";
 
     private static final String BIAS = ".bias";

@@ -13,19 +13,18 @@ import java.lang.foreign.MemorySegment;
  * RMSNorm (arXiv 1910.07467, without gain), squared ReLU (arXiv 2109.08668), softmax cross entropy,
  * sums, and rows of tables.
  *
- * <p>A range's result does not depend on what other ranges there are, so threads may share rows or
- * elements.
+ * <p>A range's result does not depend on other ranges, so threads may share rows or elements.
  *
- * <p><b>Threads:</b> any; each has scratch memory of its own, which is kept.
+ * <p><b>Threads:</b> any; each has its own scratch memory, which is kept.
  */
 public final class Functions {
-    /** What is added to the mean square of a row. */
+    /** Value added to the mean square of a row. */
     static final float EPSILON = 1e-6f;
 
     /** Elements that are copied to scratch memory at a time: 16 KiB. */
     private static final int PIECE = 1 << 12;
 
-    /** Elements that a kernel takes at a time where nothing is copied. */
+    /** Elements that a kernel takes at a time if nothing is copied. */
     private static final int MOST = 1 << 28;
 
     private static final RowKernel K = RowKernel.BEST;
@@ -275,7 +274,7 @@ public final class Functions {
      * Adds float32 times a factor to float32 or bfloat16, rounded once.
      *
      * @param from float32
-     * @param factor what it is multiplied by
+     * @param factor its multiplier
      * @param to destination
      * @param type its type
      * @param begin the first element

@@ -13,12 +13,12 @@ import java.util.List;
  * @param context maximum number of tokens that a prediction depends on
  * @param vocabulary number of different tokens
  * @param experts experts in each block instead of the two matrices; 0 for none
- * @param routing how tokens get to experts
+ * @param routing how tokens are routed to experts
  * @param capacityFactor slots of an expert relative to a balanced load
  * @param sharedExpert whether all tokens also pass the two matrices, whose output is added to the
  *     experts' (a shared expert as in DeepSeekMoE, arXiv 2401.06066, or Residual-MoE without
  *     coefficients, arXiv 2201.05596)
- * @param architecture what the blocks are made of
+ * @param architecture the components of the blocks
  * @param mixture noise, dropout and residual experts
  */
 public record GptShape(
@@ -50,7 +50,7 @@ public record GptShape(
      * @param context tokens of a sequence
      * @param vocabulary number of different tokens
      * @param experts experts in each block; 0 for none
-     * @param routing how tokens get to experts
+     * @param routing how tokens are routed to experts
      * @param capacityFactor slots of an expert relative to a balanced load
      * @param sharedExpert whether all tokens also pass the two matrices
      */
@@ -86,7 +86,7 @@ public record GptShape(
      * @param heads attention heads
      * @param context tokens of a sequence
      * @param vocabulary number of different tokens
-     * @param architecture what the blocks are made of
+     * @param architecture the components of the blocks
      */
     public GptShape(
             int layers,
@@ -163,7 +163,7 @@ public record GptShape(
      * @param groups columns of each group of the whole matrix; those before the last are multiples
      *     of it
      * @param center middle of its initial values
-     * @param bound how far they are from it at most
+     * @param bound their maximum distance from it
      * @param split how tensor parallelism splits it
      */
     record Weight(

@@ -48,7 +48,7 @@ public final class GptTrainer implements AutoCloseable {
     private final Techniques techniques;
     private final Owned owned;
 
-    /** Of all that the model takes; null for memory without limits. */
+    /** The memory of the whole model; null without limits. */
     private final @Nullable RankMemory memory;
 
     private final Stream stream;
@@ -298,7 +298,7 @@ public final class GptTrainer implements AutoCloseable {
         return techniques.scaled() ? store.lossFactor() : 1;
     }
 
-    /** Steps that were left out since gradients overflowed. */
+    /** Steps skipped because gradients overflowed. */
     int skipped() {
         return skipped;
     }
@@ -338,7 +338,7 @@ public final class GptTrainer implements AutoCloseable {
         double rate = settings.learningRate() * recipe.schedule().factor(step, settings.steps());
         double norm = recipe.clips() || techniques.scaled() ? norm() : 1;
         if (techniques.scaled() && !Double.isFinite(norm)) {
-            // The norm is that of all ranks, so all of them leave this step out.
+            // The norm is that of all ranks, so all of them skip this step.
             store.skip();
             if (experts != null) {
                 experts.skip();
@@ -371,12 +371,12 @@ public final class GptTrainer implements AutoCloseable {
         return stage;
     }
 
-    /** Measures and writes between two steps. */
+    /** Measures and generates text between two steps. */
     Evaluator evaluator() {
         return evaluator;
     }
 
-    /** The norm of the gradients of the whole model: what several ranks hold counts once. */
+    /** The norm of the gradients of the whole model: weights that several ranks hold count once. */
     private double norm() {
         boolean first = mesh.coordinate(DATA) == 0;
         double dense = store.sumOfSquares();

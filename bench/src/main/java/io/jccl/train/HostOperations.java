@@ -28,7 +28,7 @@ final class HostOperations implements Operations {
     private final Work work = new Work();
     private double[] losses = {};
 
-    /** For what only some architectures have. */
+    /** For operations that only some architectures have. */
     private @Nullable Compute compute;
 
     private double loss;

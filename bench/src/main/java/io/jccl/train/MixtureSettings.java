@@ -3,26 +3,25 @@ package io.jccl.train;
 import java.util.StringJoiner;
 
 /**
- * What a mixture of experts may have beyond its {@link Routing}: noise and dropout in training, the
- * initial values of Switch, residual experts, a least capacity. The names in errors are those of
+ * Settings of a mixture of experts beyond its {@link Routing}: noise and dropout in training, the
+ * initial values of Switch, residual experts, a minimum capacity. The names in errors are those of
  * the command line.
  *
  * @param jitter largest relative change of a router's input, 0 to less than 1 (arXiv 2101.03961,
  *     appendix C)
  * @param routerDropout probability that a router's input is dropped, 0 to less than 1 (there)
- * @param noise standard deviation of what is added to logits, 0 or more (arXiv 2106.05974, section
- *     2)
+ * @param noise standard deviation of noise added to logits, 0 or more (arXiv 2106.05974, section 2)
  * @param expertDropout probability that an activation between the two matrices of an expert is
  *     dropped, 0 to less than 1 (arXiv 2101.03961, section 2.4)
  * @param initScale scale s of the initial values of all matrices but embeddings: normal with
- *     standard deviation sqrt(s / inputs), those beyond two deviations drawn again (there); 0 for
+ *     standard deviation sqrt(s / inputs), with those beyond two deviations redrawn (there); 0 for
  *     the model's own
- * @param residual whether a token also passes the two matrices, and both outputs have weights that
- *     are learned (Residual-MoE with coefficients, as in DeepSpeed: arXiv 2201.05596, section 4.1)
+ * @param residual whether a token also passes the two matrices, and both outputs have learned
+ *     weights (Residual-MoE with coefficients, as in DeepSpeed: arXiv 2201.05596, section 4.1)
  * @param sample whether the last expert of a token is sampled in training, in proportion to the
  *     gates ({@code RSample} of DeepSpeed: see {@link
  *     io.jccl.parallel.RouterOptions.TokenChoice#sample})
- * @param minCapacity least capacity of an expert, 1 or more
+ * @param minCapacity minimum capacity of an expert, 1 or more
  */
 public record MixtureSettings(
         double jitter,
@@ -33,7 +32,7 @@ public record MixtureSettings(
         boolean residual,
         boolean sample,
         int minCapacity) {
-    /** None of it. */
+    /** None of these. */
     public static final MixtureSettings NONE = new MixtureSettings(0, 0, 0, 0, 0, false);
 
     private static final double LARGEST_SCALE = 100;
@@ -43,7 +42,7 @@ public record MixtureSettings(
      *
      * @param jitter largest relative change of a router's input
      * @param routerDropout probability that a router's input is dropped
-     * @param noise standard deviation of what is added to logits
+     * @param noise standard deviation of noise added to logits
      * @param expertDropout probability that an activation in an expert is dropped
      * @param initScale scale of the initial values of matrices; 0 for the model's own
      * @param residual whether a token also passes the two matrices
@@ -77,7 +76,7 @@ public record MixtureSettings(
     }
 
     /**
-     * These settings with another least capacity.
+     * These settings with another minimum capacity.
      *
      * @param slots of an expert, 1 or more
      * @return new settings
@@ -118,9 +117,9 @@ public record MixtureSettings(
     }
 
     /**
-     * Whether anything of it is about experts.
+     * Whether any of these settings requires experts.
      *
-     * @return whether a model without experts can do without
+     * @return false if a model without experts can have these settings
      */
     public boolean ofExperts() {
         return residual

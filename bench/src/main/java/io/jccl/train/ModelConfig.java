@@ -12,8 +12,8 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * {@code config.json} of a model in the format of Hugging Face's transformers: GPT-2 or Llama. What
- * would change the result and is not supported is refused by name.
+ * {@code config.json} of a model in the format of Hugging Face's transformers: GPT-2 or Llama.
+ * Unsupported settings that would change the result are rejected by name.
  */
 public final class ModelConfig {
     static final String NAME = "config.json";
@@ -42,7 +42,7 @@ public final class ModelConfig {
     /**
      * Whether a folder has a configuration.
      *
-     * @param folder which
+     * @param folder the folder
      * @return whether {@link #read} finds a file
      */
     public static boolean isIn(Path folder) {
@@ -54,7 +54,7 @@ public final class ModelConfig {
      *
      * @param folder with the file
      * @return the size; its context is the longest one
-     * @throws IOException if it cannot be read, or has what is not supported; the message names it
+     * @throws IOException if it cannot be read, or has an unsupported setting; the message names it
      */
     public static GptShape read(Path folder) throws IOException {
         Path file = folder.resolve(NAME);
@@ -112,7 +112,7 @@ public final class ModelConfig {
         expect("attention_bias", "false", "false");
         expect("mlp_bias", "false", "false");
         expect("head_dim", Integer.toString(size), Integer.toString(size), "null");
-        // Release 5 has both in rope_parameters, those before rope_theta and rope_scaling.
+        // Release 5 has both in rope_parameters, earlier ones in rope_theta and rope_scaling.
         JsonNode scaling =
                 json.hasNonNull("rope_parameters")
                         ? json.path("rope_parameters")
@@ -161,7 +161,9 @@ public final class ModelConfig {
                         + "; load another model");
     }
 
-    /** Writes what transformers needs to load a model; nothing for one it does not know. */
+    /**
+     * Writes what transformers needs to load a model; nothing for a model that it does not support.
+     */
     static void write(Path folder, GptShape shape) throws IOException {
         Architecture a = shape.architecture();
         if (a.kind() == Kind.JCCL) {

@@ -5,8 +5,8 @@ import io.jccl.parallel.RouterNoise;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The product that gives a block's logits, in float32 whatever the parameters are stored as, with
- * noise if the model is trained.
+ * The product that computes a block's logits, in float32 however the parameters are stored, with
+ * noise in training.
  */
 final class NoisyRouter {
     private final Operations operations;

@@ -23,7 +23,7 @@ interface Operations extends AutoCloseable {
      * @param device the host or a GPU
      * @param threads that compute on the host, including the calling one: 1 to 1024
      * @param factors type that attention on a GPU is computed with; null for float32
-     * @param lossRows most rows of {@link #crossEntropy} between two {@link #takeLoss}
+     * @param lossRows maximum rows of {@link #crossEntropy} between two {@link #takeLoss}
      */
     static Operations of(Device device, int threads, @Nullable DataType factors, long lossRows) {
         return device.kind() == Device.Kind.CUDA
@@ -44,7 +44,7 @@ interface Operations extends AutoCloseable {
     /** Attention of a micro-batch; scratch memory goes to the owner. */
     Attention attention(int sequences, int context, int heads, int keyHeads, int size, Owned owned);
 
-    /** The layers of the device, for what only some architectures have. */
+    /** The layers of the device, for operations that only some architectures have. */
     Layers layers();
 
     /** Elements that {@link #norm} keeps of each row. */
@@ -112,7 +112,7 @@ interface Operations extends AutoCloseable {
      * Adds float32 times a factor to float32 or bfloat16, rounded once.
      *
      * @param from float32, overwritten
-     * @param factor what it is multiplied by
+     * @param factor its multiplier
      * @param to as many elements
      * @param scratch as many float32, overwritten
      */
@@ -135,8 +135,8 @@ interface Operations extends AutoCloseable {
      * Mixes two outputs by learned shares: see {@code io.jccl.compute.Mixture#mix}.
      *
      * @param b overwritten
-     * @param difference gets a - b
-     * @param share gets the share of a in each row
+     * @param difference receives a - b
+     * @param share receives the share of a in each row
      */
     void mix(
             Buffer x,
@@ -148,13 +148,13 @@ interface Operations extends AutoCloseable {
             Buffer difference,
             Buffer share);
 
-    /** Multiplies rows by their shares, or by what these leave of 1. */
+    /** Multiplies rows by their shares, or by 1 minus these. */
     void scaleByShare(Buffer from, int width, Buffer share, boolean rest, Buffer to);
 
     /**
      * The gradients of a mix through its shares: see {@code io.jccl.compute.Mixture#mixBackward}.
      *
-     * @param ofX what is added to
+     * @param ofX gradient that is added to
      * @param sums float64, width + 1 elements
      * @param scratch float64, one element for each row
      */

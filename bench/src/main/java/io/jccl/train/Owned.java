@@ -13,7 +13,7 @@ import org.jspecify.annotations.Nullable;
 public final class Owned implements AutoCloseable {
     private final List<AutoCloseable> resources = new ArrayList<>();
 
-    /** Where device memory is from; null for the device itself. */
+    /** The source of device memory; null for the device itself. */
     private final @Nullable BufferPool pool;
 
     /** Creates an empty owner. */
@@ -21,7 +21,7 @@ public final class Owned implements AutoCloseable {
         this(null);
     }
 
-    /** Creates an empty owner whose device memory is from a pool, if there is one. */
+    /** Creates an empty owner whose device memory comes from a pool, if there is one. */
     Owned(@Nullable BufferPool pool) {
         this.pool = pool;
     }

@@ -52,7 +52,7 @@ interface ParameterStore extends AutoCloseable {
     int states();
 
     /**
-     * Passes parameters (state 0) or a moment of all weights on. All ranks call it.
+     * Passes on parameters (state 0) or a moment of all weights. All ranks call it.
      *
      * @param state its number, less than {@link #states}
      */
@@ -61,12 +61,12 @@ interface ParameterStore extends AutoCloseable {
     /** Sets all parameters and moments as they are after a number of steps. All ranks call it. */
     void restore(long steps, State values);
 
-    /** Steps that the optimizer has taken of a run's steps, without those that were left out. */
+    /** Steps that the optimizer has taken of a run's steps, without skipped ones. */
     default long updates(long steps) {
         return steps;
     }
 
-    /** The factor of the loss; null if it has none that adapts. */
+    /** The adaptive factor of the loss; null if there is none. */
     default @Nullable LossScale lossScale() {
         return null;
     }
@@ -86,8 +86,8 @@ interface ParameterStore extends AutoCloseable {
     void end();
 
     /**
-     * The sum of squares of the mean gradients on the ranks of this store; of those that tensor
-     * ranks share one counts. All ranks call it.
+     * The sum of squares of the mean gradients on the ranks of this store; those that tensor ranks
+     * share count once. All ranks call it.
      */
     double sumOfSquares();
 
@@ -95,13 +95,13 @@ interface ParameterStore extends AutoCloseable {
      * Updates the parameters.
      *
      * @param learningRate 0 or more
-     * @param clip what gradients are multiplied by, above 0
+     * @param clip factor of the gradients, above 0
      * @throws JcclException if a gradient is infinite or not a number
      */
     void step(double learningRate, double clip);
 
     /**
-     * Leaves a step out and lowers the loss scale, since a gradient of some rank is not finite. All
+     * Skips a step and lowers the loss scale, because a gradient of some rank is not finite. All
      * ranks call it, instead of {@link #step}.
      */
     default void skip() {
@@ -126,7 +126,7 @@ interface ParameterStore extends AutoCloseable {
         void fill(int layer, int weight, Buffer values);
     }
 
-    /** Provides parameters (state 0) and moments; what it leaves alone is zero. */
+    /** Provides parameters (state 0) and moments; elements that it does not set are zero. */
     @FunctionalInterface
     interface State {
         void fill(int state, int layer, int weight, Buffer values);

@@ -130,7 +130,7 @@ record Part(
         }
     }
 
-    /** Standard normal; what is beyond two deviations is drawn again. */
+    /** Standard normal; values beyond two deviations are redrawn. */
     private static double truncatedNormal(long stream, long index) {
         double value = SplitMix.normal(stream, index);
         for (long again = 1; Math.abs(value) > 2; again++) {

@@ -91,12 +91,12 @@ final class Profile implements AutoCloseable {
         }
     }
 
-    /** A step has ended; on a GPU this waits for what may still run. */
+    /** A step has ended; on a GPU this waits for operations still running. */
     void stepEnded() {
         if (onDevice == null) {
             return;
         }
-        // Steps have clocks of their own.
+        // Steps have their own clocks.
         Instant begin = Instant.ofEpochSecond(TimeUnit.DAYS.toSeconds(steps++));
         for (OperationSpans.Span s : onDevice.end()) {
             String axis = names.getOrDefault(s.communicator(), GptTrainer.DATA);

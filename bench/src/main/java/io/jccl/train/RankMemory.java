@@ -28,14 +28,14 @@ public final class RankMemory implements AutoCloseable {
      */
     private static final long SLAB = 4L << 30;
 
-    /** What a pool of host memory may lose of a slab, to be aligned as a drive requires. */
+    /** Bytes of a slab that a pool of host memory may lose to the alignment of a drive. */
     private static final long PAGE = 4096;
 
     private final Budgets budgets;
     private final Owned owned = new Owned();
     private final Tiers tiers;
 
-    /** Memory without limits, with a folder of a name for what goes to the drive. */
+    /** Memory without limits, with a named folder for data on the drive. */
     RankMemory(Communicator world, RunSettings settings, String name) {
         this(
                 new Budgets(Map.of()),
@@ -104,7 +104,7 @@ public final class RankMemory implements AutoCloseable {
     /**
      * The most bytes that were in use, from the pools or in the store.
      *
-     * @param tier which
+     * @param tier the tier
      * @return bytes
      */
     public long peak(Tier tier) {
@@ -112,10 +112,10 @@ public final class RankMemory implements AutoCloseable {
     }
 
     /**
-     * What is left of a limit at the peak, which is now where memory was only allocated so far.
+     * What is left of a limit at the peak, which is now if memory has only been allocated so far.
      * Slabs occupy more than is in use, so the {@linkplain Budgets budgets} do not show it.
      *
-     * @param tier which
+     * @param tier the tier
      * @return bytes, 0 or more
      */
     public long left(Tier tier) {
@@ -123,9 +123,9 @@ public final class RankMemory implements AutoCloseable {
     }
 
     /**
-     * Bytes that a slab of the tier takes in addition to what it was asked for.
+     * Bytes that a slab of the tier takes in addition to the requested size.
      *
-     * @param tier which
+     * @param tier the tier
      * @return bytes
      */
     public long slack(Tier tier) {
@@ -139,7 +139,7 @@ public final class RankMemory implements AutoCloseable {
     /**
      * Frees the memory.
      *
-     * @throws IllegalStateException if a block or byte was not given back before
+     * @throws IllegalStateException if a block or byte was not returned before
      */
     @Override
     public void close() {

@@ -4,12 +4,12 @@ import java.util.Locale;
 
 /**
  * The learning rate over the steps of a run, as a factor of the highest: a linear warm-up, then a
- * shape. It depends on the number of the step alone.
+ * shape. It depends only on the number of the step.
  *
- * @param shape of what follows the warm-up
+ * @param shape after the warm-up
  * @param warmup steps in which the rate rises to the highest, 0 or more
- * @param minimum the rate at the end, as a share of the highest, 0 to 1; without meaning for a
- *     constant one
+ * @param minimum the rate at the end, as a share of the highest, 0 to 1; ignored for a constant
+ *     rate
  * @param decay share of all steps, at the end, in which {@link Shape#WSD} falls; 0 to 1
  */
 public record RateSchedule(Shape shape, int warmup, double minimum, double decay) {
@@ -85,7 +85,8 @@ public record RateSchedule(Shape shape, int warmup, double minimum, double decay
     }
 
     /**
-     * What decides about the rates of a run, for checkpoints: with the number of steps, if it does.
+     * The settings that determine the rates of a run, for checkpoints, with the number of steps if
+     * it matters.
      *
      * @param steps steps of the whole run
      * @return such as {@code cosine warmup=100 min=0.1 steps=1000}

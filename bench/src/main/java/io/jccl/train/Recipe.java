@@ -11,11 +11,11 @@ import java.util.OptionalDouble;
  * @param schedule of the learning rate
  * @param clip largest norm of the gradients of the whole model, to which they are scaled down;
  *     infinity for no clipping
- * @param groups tensors with another rate or decay; the first that has a tensor counts
- * @param lossScale first factor of the loss where gradients are float16
+ * @param groups tensors with another rate or decay; the first that contains a tensor applies
+ * @param lossScale initial factor of the loss if gradients are float16
  */
 public record Recipe(RateSchedule schedule, double clip, List<Group> groups, double lossScale) {
-    /** The first loss scale of {@code torch.amp.GradScaler}. */
+    /** The initial loss scale of {@code torch.amp.GradScaler}. */
     public static final double SCALE = 65536;
 
     /** A constant rate, no clipping and no groups. */
@@ -101,10 +101,10 @@ public record Recipe(RateSchedule schedule, double clip, List<Group> groups, dou
     }
 
     /**
-     * Checks that each name of a group has a tensor.
+     * Checks that each name in a group matches a tensor.
      *
      * @param shape the model
-     * @throws IllegalArgumentException if one has none; the message lists the layers
+     * @throws IllegalArgumentException if one does not; the message lists the layers
      */
     public void check(GptShape shape) {
         Part whole = new Part(shape, 0, 1, 0, shape.layers(), 0, shape.experts());
@@ -150,12 +150,12 @@ public record Recipe(RateSchedule schedule, double clip, List<Group> groups, dou
         return clip < Double.POSITIVE_INFINITY;
     }
 
-    /** What gradients with a norm are multiplied by; what is not finite is left to the step. */
+    /** The factor of gradients with a given norm; a norm that is not finite is left to the step. */
     double factor(double norm) {
         return Double.isFinite(norm) ? Math.min(1, clip / (norm + EPSILON)) : 1;
     }
 
-    /** What decides about the result, for checkpoints; empty for none. */
+    /** The settings that determine the result, for checkpoints; empty for none. */
     String text(int steps) {
         return equals(NONE) ? "" : schedule.text(steps) + " clip=" + clip + " " + groups;
     }

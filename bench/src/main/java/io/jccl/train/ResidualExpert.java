@@ -8,9 +8,9 @@ import io.jccl.device.Device;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Experts and, in addition, two matrices that all tokens pass through, with weights that are
- * learned (DeepSpeed-MoE's Residual-MoE, arXiv 2201.05596, with the coefficients of its
- * implementation). For a token x with outputs m of the experts and d of the matrices
+ * Experts and, in addition, two matrices that all tokens pass through, with learned weights
+ * (DeepSpeed-MoE's Residual-MoE, arXiv 2201.05596, with the coefficients of its implementation).
+ * For a token x with outputs m of the experts and d of the matrices
  *
  * <pre>{@code
  * (a, b) = softmax(x C + c)      C: hidden x 2

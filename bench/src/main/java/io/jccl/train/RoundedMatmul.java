@@ -56,7 +56,7 @@ final class RoundedMatmul implements Matmul {
      * @param device where it computes
      * @param precision of its parameters
      * @return null for none: on the host, which has no faster products of 16 bits, and on GPUs
-     *     whose tensor cores do not know the type (bfloat16 needs compute capability 8.0)
+     *     whose tensor cores do not support the type (bfloat16 needs compute capability 8.0)
      */
     static @Nullable DataType type(Device device, DataType precision) {
         if (precision == DataType.FLOAT32 || device.kind() != Device.Kind.CUDA) {
@@ -66,7 +66,7 @@ final class RoundedMatmul implements Matmul {
         return Cuda.info(device).computeMajor() < oldest ? null : precision;
     }
 
-    /** The products with factors as they are. */
+    /** The products with unrounded factors. */
     Matmul exact() {
         return matmul;
     }

@@ -13,13 +13,15 @@ import java.util.stream.Collectors;
 public enum Routing {
     /** The expert with the largest gate, weighted by it (arXiv 2101.03961). */
     SWITCH("switch", new TokenChoice(1, false), Overflow.DROP, false),
-    /** The two largest, weights normalized (arXiv 2006.16668 without its chance). */
+    /** The two largest, weights normalized (arXiv 2006.16668 without its sampling). */
     TOP2("top2", new TokenChoice(2, true), Overflow.DROP, false),
-    /** The same, the second one by chance (arXiv 2006.16668, algorithm 1). */
+    /** The same, with the second one sampled (arXiv 2006.16668, algorithm 1). */
     GSHARD("gshard", new TokenChoice(2, true, OptionalLong.of(1)), Overflow.DROP, false),
     /** Each expert takes the tokens with the largest gates for it (arXiv 2202.09368). */
     EXPERT_CHOICE("expert-choice", new ExpertChoice(), Overflow.DROP, false),
-    /** The two largest, weighted by the gates; the surest tokens first (arXiv 2106.05974). */
+    /**
+     * The two largest, weighted by the gates; the most confident tokens first (arXiv 2106.05974).
+     */
     VMOE("vmoe", new TokenChoice(2, false), Overflow.DROP, true),
     /** As {@link #TOP2}, but a token whose expert is full goes to the next best with room. */
     NEXT_BEST("next-best", new TokenChoice(2, true), Overflow.NEXT_BEST, false),
@@ -43,7 +45,7 @@ public enum Routing {
      *
      * @param label such as {@code switch}
      * @return the routing
-     * @throws IllegalArgumentException if the name is unknown; the message lists those that are
+     * @throws IllegalArgumentException if the name is unknown; the message lists the known ones
      */
     public static Routing of(String label) {
         for (Routing r : values()) {
@@ -91,7 +93,7 @@ public enum Routing {
     /**
      * Whether the last expert of a token may be sampled instead.
      *
-     * @return whether tokens choose, and none by chance already
+     * @return whether tokens choose, and none is sampled already
      */
     public boolean samples() {
         return choice instanceof TokenChoice t && t.chance().isEmpty();
@@ -100,8 +102,8 @@ public enum Routing {
     /**
      * The settings of a router.
      *
-     * @param tokens the most in a step
-     * @param seed of what is drawn, another one for each block
+     * @param tokens maximum number in a step
+     * @param seed of the sampling, another one for each block
      */
     RouterOptions options(GptShape shape, int tokens, long seed) {
         MixtureSettings m = shape.mixture();

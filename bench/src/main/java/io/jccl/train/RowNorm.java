@@ -8,7 +8,7 @@ import io.jccl.device.Buffer;
 import io.jccl.device.Stream;
 import org.jspecify.annotations.Nullable;
 
-/** A norm of rows with what it has learned, if its architecture has anything to learn. */
+/** A norm of rows with its learned weights, if its architecture has any. */
 final class RowNorm {
     private final Operations operations;
     private final Norm norm;
@@ -48,7 +48,7 @@ final class RowNorm {
         operations.layers().norm(norm, x, gain.values(), added, normed, kept, stream);
     }
 
-    /** Adds to the gradients of the input and of what is learned. */
+    /** Adds to the gradients of the input and of the learned weights. */
     void backward(Buffer x, Buffer kept, Buffer normedGradient, Buffer gradient) {
         if (gain == null) {
             operations.normBackward(x, norm.width(), kept, normedGradient, gradient);

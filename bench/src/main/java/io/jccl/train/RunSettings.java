@@ -14,7 +14,7 @@ import org.jspecify.annotations.Nullable;
  * @param learningRate of the optimizer, the highest of its schedule
  * @param optimizer the update rule
  * @param recipe schedule, clipping and groups
- * @param evaluation what is measured on held-out text, and what is written at the end
+ * @param evaluation measurements on held-out text, and generation of text at the end
  * @param seed of initial parameters and batches
  * @param threads that compute, for each rank
  * @param nvme folder for optimizer state in files; null without

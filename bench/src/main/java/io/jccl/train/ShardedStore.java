@@ -94,7 +94,7 @@ final class ShardedStore implements ParameterStore {
                 long padding = Weights.places(optimizer, List.of(count))[1] - count;
                 tensors.add(new ShardedLayer.Tensor(w.name(), count, part.shape(w).columns()));
                 if (padding > 0) {
-                    // The state of each weight has blocks of its own.
+                    // The state of each weight has its own blocks.
                     String name = w.name() + PADDING;
                     tensors.add(new ShardedLayer.Tensor(name, padding));
                     groups.put(

@@ -58,7 +58,7 @@ final class Stage implements PipelineStage {
     private final int shareFrom;
 
     /**
-     * The final norm and the product that gives the logits.
+     * The final norm and the product that computes the logits.
      *
      * @param normLayer layer of the norm
      * @param matrixLayer that of the matrix: the same, or the first if it is the token embedding
@@ -295,8 +295,8 @@ final class Stage implements PipelineStage {
     }
 
     /**
-     * Computes the logits of a micro-batch, for no backward pass. The arguments are those of {@link
-     * #forward}.
+     * Computes the logits of a micro-batch, without a backward pass. The arguments are those of
+     * {@link #forward}.
      */
     void logits(int micro, @Nullable Buffer input, @Nullable Buffer output) {
         forward(micro, input, output, stream);
@@ -307,7 +307,9 @@ final class Stage implements PipelineStage {
         }
     }
 
-    /** Adds the losses of the micro-batch whose logits are there; nothing without the head. */
+    /**
+     * Adds the losses of the micro-batch whose logits were computed last; nothing without the head.
+     */
     void addLoss(int micro) {
         if (head != null) {
             work.operations.crossEntropy(

@@ -2,7 +2,7 @@ package io.jccl.train;
 
 import io.jccl.parallel.Compression;
 
-/** What has to hold for techniques to fit together and to a model. */
+/** Conditions under which techniques are compatible with each other and with a model. */
 final class TechniqueCheck {
     private TechniqueCheck() {}
 

@@ -294,7 +294,7 @@ public record Techniques(
     /**
      * Whether the loss has a scale, since gradients are float16.
      *
-     * @return whether steps may be left out
+     * @return whether steps may be skipped
      */
     public boolean scaled() {
         return precision == DataType.FLOAT16;
@@ -342,11 +342,11 @@ public record Techniques(
     }
 
     /**
-     * Checks that the techniques fit together and the model.
+     * Checks that the techniques are compatible with each other and with the model.
      *
      * @param shape the model
      * @param batch sequences per step
-     * @throws IllegalArgumentException if they do not; the message names the values
+     * @throws IllegalArgumentException if they are not; the message names the values
      */
     public void check(GptShape shape, int batch) {
         TechniqueCheck.check(this, shape, batch);

@@ -22,7 +22,7 @@ import java.util.Map;
  * @param measured steps over which shares were measured; 0 if they were not
  * @param bubble pipeline bubble: computed, then measured; empty without a pipeline
  * @param lossScale factor of the loss after the last step; 1 for none
- * @param skipped steps that were left out since gradients overflowed
+ * @param skipped steps skipped because gradients overflowed
  * @param experts load of the experts of rank 0's blocks; empty without experts
  */
 public record TrainResult(
@@ -61,8 +61,8 @@ public record TrainResult(
     }
 
     /**
-     * Largest difference between the losses of two runs at the same step, those of the held-out
-     * text among them.
+     * Largest difference between the losses of two runs at the same step, including those of the
+     * held-out text.
      *
      * @param other a run of the same model
      * @return nats per token

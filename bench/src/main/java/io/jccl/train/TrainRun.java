@@ -104,7 +104,7 @@ public final class TrainRun {
             int to = count < 4 ? from : Math.min(count, from + MEASURED);
             Evaluation evaluation = settings.evaluation();
             if (evaluation.every() > 0) {
-                // What is measured has no evaluation in it.
+                // The measurements exclude evaluations.
                 int next = evaluation.every() - (first + from) % evaluation.every();
                 to = Math.min(to, from + next);
             }

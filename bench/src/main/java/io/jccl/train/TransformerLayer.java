@@ -10,7 +10,7 @@ import java.util.SplittableRandom;
  * A single layer of {@link GptShape} for timing: attention and feed-forward part on the host or a
  * GPU, with float32 weights, inputs and gradients by a seeded formula.
  *
- * <p><b>Threads:</b> one at a time, with the help of threads of its own.
+ * <p><b>Threads:</b> one at a time, with the help of its own threads.
  */
 public final class TransformerLayer implements AutoCloseable {
     private static final int SEED = 17;

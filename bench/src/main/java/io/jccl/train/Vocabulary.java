@@ -19,13 +19,13 @@ public sealed interface Vocabulary {
     int size();
 
     /**
-     * Its name in files of weights: two vocabularies with the same are the same.
+     * Its name in files of weights: vocabularies with the same name are equal.
      *
      * @return the alphabet, or the tokenizer
      */
     String id();
 
-    /** The token that a text written by a model follows: the end of a line, else the first one. */
+    /** The token that precedes a generated text: the end of a line, else the first one. */
     int start();
 
     /** The text of the first {@code count} tokens. */
@@ -114,7 +114,7 @@ public sealed interface Vocabulary {
                                     "tokenizer '" + label + "' is unknown, expected " + labels()));
         }
 
-        /** The library's name of it. */
+        /** Its name in the library. */
         EncodingType type() {
             return type;
         }
@@ -175,8 +175,9 @@ public sealed interface Vocabulary {
         }
 
         /**
-         * Where a text can be cut without other tokens: before the end of a line that follows a
-         * letter. All of these tokenizers begin a new piece there, whatever comes after it.
+         * Where a text can be cut without changing its tokens: before the end of a line that
+         * follows a letter. All of these tokenizers begin a new piece there, whatever comes after
+         * it.
          */
         private static int end(StringBuilder text) {
             for (int i = text.length() - 1; i > 0; i--) {

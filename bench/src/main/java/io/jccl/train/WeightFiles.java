@@ -61,7 +61,7 @@ final class WeightFiles {
         return FileTensor.of(shape.architecture(), prefix, layer, w, suffix);
     }
 
-    /** What names of GPT-2 begin with in a file. */
+    /** The prefix of GPT-2's names in a file. */
     private static String prefix(Safetensors in) {
         boolean has = in.names().stream().anyMatch(n -> n.startsWith(FileTensor.PREFIX));
         return has ? FileTensor.PREFIX : "";
@@ -213,7 +213,7 @@ final class WeightFiles {
         }
     }
 
-    /** Reads a column of this rank at a time, which follows itself in the file. */
+    /** Reads a column of this rank at a time, each of which is contiguous in the file. */
     private void readTurned(Safetensors in, FileTensor t, Weight w, Buffer values)
             throws IOException {
         int parts = part.tensorRanks();

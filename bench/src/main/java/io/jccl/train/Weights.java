@@ -61,7 +61,7 @@ interface Weights extends AutoCloseable {
      */
     Buffer values(int number, long from, long count);
 
-    /** Sets what {@link #values} gave, after a change. */
+    /** Stores what {@link #values} returned, after a change. */
     default void set(int number, long from, Buffer values) {}
 
     /** The sum of squares of the gradients that count. */
@@ -73,7 +73,7 @@ interface Weights extends AutoCloseable {
      * @param gradients those of each weight
      * @param groups the group of each weight
      * @param step number of the step, 1 or more
-     * @param factor what gradients are multiplied by, above 0
+     * @param factor of the gradients, above 0
      * @return the norm
      */
     double step(

@@ -70,13 +70,13 @@ final class Workspace {
 
     final Architecture architecture;
 
-    /** What turns queries and keys by their positions; null if positions are added to tokens. */
+    /** Rotates queries and keys by their positions; null if positions are added to tokens. */
     final @Nullable Rotary rotary;
 
     /** The table of the angles. */
     final Buffer angles;
 
-    /** Output or gradient of the experts while the two matrices beside them compute. */
+    /** Output or gradient of the experts while the two matrices compute as well. */
     final Buffer beside;
 
     /** The gradient on the residual path while parts of it are in its place. */

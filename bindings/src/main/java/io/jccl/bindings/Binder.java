@@ -29,13 +29,14 @@ import java.util.stream.Collectors;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Makes call tables: implements an interface whose methods are C functions with a class in which
- * each method is one {@code invokeExact} on a constant handle.
+ * Creates call tables: implements an interface of C functions by a class in which each method is
+ * one {@code invokeExact} on a constant handle.
  *
- * <p>The class is generated at run time, since by hand it would be the same four lines some three
- * hundred times. Its handles are dynamic constants: the compiler treats them like {@code static
- * final} fields, but each is linked when its method first runs. Functions that are not called
- * therefore cost nothing, and a function missing in an old library does not affect the others.
+ * <p>The class is generated at run time, since written by hand it would be the same four lines some
+ * three hundred times. Its handles are dynamic constants: the compiler treats them like {@code
+ * static final} fields, but each is linked when its method first runs. Functions that are not
+ * called therefore cost nothing, and a function missing in an old library does not affect the
+ * others.
  *
  * <p>Java types map to C types as follows; a test compares every signature with jextract's:
  *
@@ -104,7 +105,7 @@ final class Binder {
     private final LoadedLibrary loaded;
     private final SymbolLookup symbols;
 
-    /** Used by tables of MPI only. */
+    /** Used only by tables of MPI. */
     private final MpiAbi abi;
 
     private final Map<String, Method> functions;
@@ -135,7 +136,7 @@ final class Binder {
      * @param api an interface whose abstract methods are C functions
      * @param loaded the library
      * @param symbols its symbols
-     * @param abi how handles of MPI are passed, and what predefined ones are
+     * @param abi how handles of MPI are passed, and the values of predefined ones
      * @return the table
      */
     static <T extends NativeApi> T bind(

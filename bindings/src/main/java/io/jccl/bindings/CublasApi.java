@@ -4,10 +4,10 @@ import java.lang.foreign.MemorySegment;
 
 /**
  * The functions of cuBLAS that JCCL uses, one to one with cublas_v2.h 13.1 in names, order of
- * arguments and meaning; see NVIDIA's documentation. Matrices are stored by columns.
+ * arguments and meaning; see NVIDIA's documentation. Matrices are column-major.
  *
  * <p><b>Types.</b> A {@code long} is a size in bytes, a stride in elements, an opaque handle, or
- * the address of device memory. A {@code MemorySegment} is host memory by the C type in the
+ * the address of device memory. A {@code MemorySegment} is host memory of the C type in the
  * prototype; {@code alpha} and {@code beta} are in the memory that {@link #cublasSetPointerMode}
  * selects. Enum constants are in {@code io.jccl.bindings.generated.cublas}.
  *
@@ -218,7 +218,7 @@ public interface CublasApi extends NativeApi {
             int computeType,
             int algo);
 
-    // ---- ours
+    // ---- additions to the library
 
     /**
      * Throws unless an operation succeeded.

@@ -43,7 +43,7 @@ public class CublasException extends JcclException {
         return new CublasException(status, operation, message);
     }
 
-    /** The name of a status in cuBLAS, which is "unrecognized status" for unknown ones. */
+    /** The name of a status in cuBLAS; "unrecognized status" for unknown ones. */
     private static String name(CublasApi library, int status) {
         String name = library.cublasGetStatusName(status);
         return name.startsWith("CUBLAS_STATUS_") ? name : "UNKNOWN(" + status + ")";

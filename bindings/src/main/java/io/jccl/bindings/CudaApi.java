@@ -10,7 +10,7 @@ import java.lang.foreign.MemorySegment;
  *
  * <p><b>Types.</b> A {@code long} is a size in bytes, an opaque handle (0: none; as a stream, the
  * default stream), or the address of device memory or of a message on the host. A {@code
- * MemorySegment} is host memory that the call reads or writes, by the C type in the prototype; for
+ * MemorySegment} is host memory that the call reads or writes, of the C type in the prototype; for
  * a result {@code T* name} it must hold one {@code T}. Enum constants, flags and struct layouts are
  * in {@code io.jccl.bindings.generated.cudart}.
  *
@@ -479,7 +479,7 @@ public interface CudaApi extends NativeApi {
      */
     int cudaGraphDebugDotPrint(long graph, MemorySegment path, int flags);
 
-    // ---- ours
+    // ---- additions to the library
 
     /**
      * Throws unless an operation succeeded.

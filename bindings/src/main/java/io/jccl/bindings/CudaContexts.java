@@ -10,14 +10,14 @@ import java.lang.invoke.MethodHandle;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Which devices this process uses already. The CUDA runtime cannot report this without creating a
+ * Which devices this process already uses. The CUDA runtime cannot report this without creating a
  * context; the driver can, by {@code cuDevicePrimaryCtxGetState}.
  *
  * <p><b>Threads:</b> any.
  */
 public final class CudaContexts {
     private static final class Driver {
-        /** Null without a driver, as with a stand-in for the runtime. */
+        /** Null without a driver, such as with a fake runtime. */
         static final @Nullable MethodHandle STATE = find();
 
         private static @Nullable MethodHandle find() {
@@ -48,8 +48,8 @@ public final class CudaContexts {
      * @param device its number in this process
      * @param flags room for four bytes
      * @param active room for four other bytes
-     * @param otherwise the answer if the driver does not know
-     * @return whether work on it creates nothing
+     * @param otherwise the answer if the driver cannot report it
+     * @return whether work on it creates no context
      */
     public static boolean isActive(
             int device, MemorySegment flags, MemorySegment active, boolean otherwise) {

@@ -78,7 +78,7 @@ public class CudaException extends JcclException {
      * @param cuda the library
      * @param error what the operation returned
      * @param operation the C function that failed
-     * @return the exception; a {@link CudaFatalException} where no further call can succeed
+     * @return the exception; a {@link CudaFatalException} if no further call can succeed
      */
     public static CudaException of(CudaApi cuda, int error, String operation) {
         boolean fatal = FATAL.contains(error);

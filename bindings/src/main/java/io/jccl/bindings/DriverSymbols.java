@@ -8,13 +8,13 @@ import java.lang.foreign.ValueLayout;
 import java.util.Optional;
 
 /**
- * The CUDA driver's functions, as the CUDA runtime hands them out. The runtime opens the driver
+ * The CUDA driver's functions, as returned by the CUDA runtime. The runtime opens the driver
  * itself, so nothing is searched for, and the process has one driver.
  *
  * <p><b>Threads:</b> any.
  */
 final class DriverSymbols implements SymbolLookup {
-    /** What the runtime answered. */
+    /** The runtime's answer. */
     private record Answer(int result, long address, int status) {}
 
     private final CudaApi runtime;
@@ -52,7 +52,7 @@ final class DriverSymbols implements SymbolLookup {
         try (Arena arena = Arena.ofConfined()) {
             MemorySegment address = arena.allocate(ValueLayout.JAVA_LONG);
             MemorySegment status = arena.allocate(ValueLayout.JAVA_INT);
-            // The default stream of a thread of its own is never used.
+            // Per-thread default streams are never used.
             int result =
                     runtime.cudaGetDriverEntryPoint(
                             arena.allocateFrom(name),

@@ -16,7 +16,7 @@ final class DynamicLoader {
 
     private DynamicLoader() {}
 
-    /** Why a library that the JVM could not open cannot be opened, such as a missing dependency. */
+    /** Why the JVM could not open a library, such as a missing dependency. */
     static String whyNot(String name) {
         String unknown = "the dynamic loader cannot open it";
         Linker linker = Linker.nativeLinker();

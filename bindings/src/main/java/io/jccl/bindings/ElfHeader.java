@@ -51,15 +51,15 @@ final class ElfHeader {
     }
 
     /**
-     * What a 64-bit ELF file lacks at its end; null if nothing. The dynamic loader does not notice:
-     * the process ends with SIGBUS when it reads pages that are not there.
+     * What is missing at the end of a 64-bit ELF file; null if nothing. The dynamic loader does not
+     * notice: the process ends with SIGBUS when it reads missing pages.
      */
     static @Nullable String shortage(byte[] head, long size) {
         ByteBuffer header = header(head);
         if (header.getInt(0) != MAGIC || (size > CLASS && header.get(CLASS) != CLASS_64)) {
             return null;
         }
-        // Linkers put the table of sections last.
+        // Linkers put the section table last.
         long end =
                 header.getLong(SECTIONS_AT)
                         + (long) header.getShort(SECTIONS) * header.getShort(SECTION_BYTES);

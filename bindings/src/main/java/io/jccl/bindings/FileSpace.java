@@ -105,7 +105,7 @@ public final class FileSpace implements AutoCloseable {
      * Reserves room, and extends the file if it is shorter.
      *
      * @param offset first byte
-     * @param length how many
+     * @param length number of bytes
      * @return false if the file system cannot do that; nothing is changed then
      * @throws IOException if there is no room, or the drive fails
      */

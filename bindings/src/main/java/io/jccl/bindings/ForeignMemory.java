@@ -14,7 +14,7 @@ public final class ForeignMemory {
      * Views bytes at an address. This is a restricted operation: the address cannot be checked.
      *
      * @param address of the first byte
-     * @param bytes how many
+     * @param bytes number of bytes
      * @return a segment that is accessible to all threads and never freed
      */
     public static MemorySegment at(long address, long bytes) {

@@ -5,14 +5,14 @@ import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.util.function.LongConsumer;
 
-/** Makes functions that native code can call, of the form {@code void f(void* data)}. */
+/** Creates functions that native code can call, of the form {@code void f(void* data)}. */
 public final class HostCallback {
     private HostCallback() {}
 
     /**
-     * Makes a native function. It lives as long as the process.
+     * Creates a native function. It lives as long as the process.
      *
-     * @param function gets the address that the caller passes; runs on native threads; must not
+     * @param function receives the address that the caller passes; runs on native threads; must not
      *     throw, since that would end the process
      * @return the function's address, for {@link CudaApi#cudaLaunchHostFunc}
      */

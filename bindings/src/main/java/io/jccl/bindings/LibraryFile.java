@@ -5,7 +5,7 @@ package io.jccl.bindings;
  *
  * @param library the library
  * @param path the file, with symbolic links resolved
- * @param how the place it was found in, such as {@code usual folder}
+ * @param how the kind of place it was found in, such as {@code usual folder}
  */
 public record LibraryFile(NativeLibrary library, String path, String how) {
     @Override

@@ -26,7 +26,7 @@ final class LibraryPlaces {
      * Folders that belong together.
      *
      * @param how where they come from
-     * @param path what they have in common, for people
+     * @param path what they have in common, for display
      * @param folders where the file may lie, best first
      */
     record Place(String how, String path, List<String> folders) {}
@@ -91,7 +91,7 @@ final class LibraryPlaces {
                     default -> String.valueOf(arch);
                 };
         this.multiarch = cpu + "-linux-gnu";
-        // lib64 first: where both are, lib may hold 32-bit libraries.
+        // lib64 first: where both exist, lib may hold 32-bit libraries.
         List<String> subs = new ArrayList<>(List.of("lib64", "lib"));
         if (library != NativeLibrary.MPI) {
             cudaTargets(cpu).forEach(target -> subs.add("targets/" + target + "/lib"));
@@ -109,7 +109,7 @@ final class LibraryPlaces {
         };
     }
 
-    /** The folders in which a home is searched, for people. */
+    /** The folders in which a home is searched, for display. */
     String subfolders() {
         int last = subfolders.size() - 1;
         return String.join(", ", subfolders.subList(0, last)) + " or " + subfolders.get(last);
@@ -298,7 +298,7 @@ final class LibraryPlaces {
         return wheels("pip wheels of " + name, prefix, List.of(prefix));
     }
 
-    /** The wheels below some prefixes, or one empty place that reports where none are. */
+    /** The wheels below some prefixes, or one empty place that reports where none were found. */
     private List<Place> wheels(String how, String shown, List<String> prefixes) {
         List<Place> places = new ArrayList<>();
         for (String prefix : prefixes) {
@@ -359,7 +359,7 @@ final class LibraryPlaces {
         return found;
     }
 
-    /** What programs on the PATH are installed under, as they are called and as they are linked. */
+    /** The prefixes of a program on the PATH, before and after resolving links. */
     private List<String> prefixesOnPath(String program) {
         Set<String> prefixes = new LinkedHashSet<>();
         for (String folder : entries("PATH")) {
@@ -377,7 +377,9 @@ final class LibraryPlaces {
         return List.copyOf(prefixes);
     }
 
-    /** Files of libraries that serve the same purpose but cannot be used, by what they are. */
+    /**
+     * Files of libraries that serve the same purpose but cannot be used, with their descriptions.
+     */
     Map<String, String> relatives() {
         if (library != NativeLibrary.MPI) {
             return Map.of();
@@ -386,8 +388,8 @@ final class LibraryPlaces {
     }
 
     /**
-     * The library's file names, best first. Of several MPIs, the one that started this process
-     * knows its rank; the others would each consider it the only rank.
+     * The library's file names, best first. Of several MPIs, only the one that started this process
+     * has its rank; with any other it would be the only rank.
      */
     List<String> sonames() {
         if (library != NativeLibrary.MPI

@@ -135,7 +135,7 @@ final class LibrarySearch {
                 + " none";
     }
 
-    // --- What is set on purpose.
+    // --- Explicit settings.
 
     /** Null if the search goes on. */
     private @Nullable Result follow(Setting setting, List<Mapping> copies) {
@@ -311,7 +311,7 @@ final class LibrarySearch {
     private @Nullable Result tryOpenAlone(String how, String name, String shown) {
         Result result = tryOpen(how, name, shown);
         if (result == null && oneCopy() && !copies().isEmpty()) {
-            // It cannot be unloaded, and a better one must not be loaded beside it.
+            // It cannot be unloaded, and a better one must not be loaded as well.
             return report.missing(report.notUsable());
         }
         return result;
@@ -367,9 +367,9 @@ final class LibrarySearch {
     }
 
     /**
-     * Whether two copies in one process do harm. Two NCCLs corrupt each other's global state, and
-     * two MPIs would both be the same rank. Two CUDA runtimes are common, since NCCL includes its
-     * own.
+     * Whether two copies in one process are harmful. Two NCCLs corrupt each other's global state,
+     * and two MPIs would both be the same rank. Two CUDA runtimes are common, since NCCL includes
+     * its own.
      */
     private boolean oneCopy() {
         return library == NativeLibrary.NCCL || library == NativeLibrary.MPI;

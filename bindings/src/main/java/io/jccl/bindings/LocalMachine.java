@@ -128,7 +128,7 @@ final class LocalMachine implements Machine {
     }
 
     private Opened openByLoader(NativeLibrary library, String name) throws OpenException {
-        // It takes the first file that fits.
+        // It takes the first file that matches.
         for (String file : inLoaderPath(name)) {
             String problem = header(Path.of(file)).shortage();
             if (problem != null) {

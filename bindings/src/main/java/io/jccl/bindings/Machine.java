@@ -6,7 +6,7 @@ import org.jspecify.annotations.Nullable;
 
 /** The search's view of a machine; tests implement machines of every kind. */
 interface Machine {
-    /** What a path leads to, symbolic links followed. */
+    /** What a path leads to, following symbolic links. */
     enum Kind {
         NOTHING,
         FILE,
@@ -43,7 +43,7 @@ interface Machine {
     @Nullable String nativeAccessRefusal();
 
     /**
-     * Loads a library and asks it for its version.
+     * Loads a library and queries its version.
      *
      * @param name a path, or a bare file name for the dynamic loader to find
      */

@@ -205,7 +205,7 @@ public enum MpiAbi {
      * @param symbols its symbols
      */
     static MpiAbi of(SymbolLookup symbols) {
-        // A library that also has another interface answers -1.
+        // A library that also has another interface returns -1.
         if (VersionProbe.standardAbi(symbols) > 0) {
             return STANDARD;
         }

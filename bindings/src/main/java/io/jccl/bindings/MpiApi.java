@@ -9,7 +9,7 @@ import java.lang.foreign.ValueLayout;
  * arguments and meaning, whatever the library's binary interface ({@link #abi}).
  *
  * <p><b>Types.</b> A {@code long} is an opaque handle, the address of a message on the host, or an
- * {@code MPI_Aint}. A {@code MemorySegment} is memory that the call reads or writes, by the C type
+ * {@code MPI_Aint}. A {@code MemorySegment} is memory that the call reads or writes, of the C type
  * in the prototype: {@code T* name} holds one {@code T}, {@code T name[]} several. Handles in
  * memory have the width {@link MpiAbi#handleBytes}; {@link MpiAbi#handle} reads them. Pass {@link
  * #statusIgnore} where a status is not needed. Arguments of a non-blocking call must live until its
@@ -631,7 +631,7 @@ public interface MpiApi extends MpiDialect {
             @Handle long op,
             @Handle long comm);
 
-    // ---- non-blocking collectives; message buffers and arrays have to live until the request is
+    // ---- non-blocking collectives; message buffers and arrays must live until the request is
     // complete
 
     /** {@code int MPI_Ibarrier(MPI_Comm comm, MPI_Request* request)} */
@@ -1114,7 +1114,7 @@ public interface MpiApi extends MpiDialect {
     /** {@code int MPI_Info_free(MPI_Info* info)} */
     int MPI_Info_free(MemorySegment info);
 
-    // ---- ours
+    // ---- additions to the library
 
     /**
      * The send buffer of an operation in place.
@@ -1126,7 +1126,7 @@ public interface MpiApi extends MpiDialect {
     }
 
     /**
-     * The place of a status that is not wanted.
+     * Placeholder for a status that is not needed.
      *
      * @return {@code MPI_STATUS_IGNORE}, which is {@code MPI_STATUSES_IGNORE} too
      */

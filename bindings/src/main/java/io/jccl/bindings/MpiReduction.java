@@ -9,7 +9,7 @@ import java.lang.invoke.MethodHandle;
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.MethodType;
 
-/** Makes functions that MPI can call to reduce elements, {@code MPI_User_function} in C. */
+/** Creates functions that MPI can call to reduce elements, {@code MPI_User_function} in C. */
 public final class MpiReduction {
     /** All memory, so that a call creates no segment and no garbage. */
     private static final MemorySegment MEMORY = MemorySegment.NULL.reinterpret(Long.MAX_VALUE);
@@ -21,7 +21,7 @@ public final class MpiReduction {
                     ValueLayout.JAVA_LONG,
                     ValueLayout.JAVA_LONG);
 
-    /** What combines elements. */
+    /** A function that combines elements. */
     @FunctionalInterface
     public interface Combiner {
         /**
@@ -39,7 +39,7 @@ public final class MpiReduction {
     private MpiReduction() {}
 
     /**
-     * Makes a native function. It lives as long as the process.
+     * Creates a native function. It lives as long as the process.
      *
      * @param combiner combines elements
      * @return the function's address, for {@link MpiApi#MPI_Op_create}

@@ -19,15 +19,15 @@ import org.jspecify.annotations.Nullable;
  *       CUDA_PATH} for the CUDA runtime and cuBLAS, {@code MPI_HOME} for MPI;
  *   <li>a copy that other code has loaded into this process;
  *   <li>{@code CONDA_PREFIX}, and for NCCL also {@code CUDA_HOME} and {@code CUDA_PATH};
- *   <li>the dynamic loader, which knows {@code LD_LIBRARY_PATH} and its own cache;
+ *   <li>the dynamic loader, which searches {@code LD_LIBRARY_PATH} and its own cache;
  *   <li>the usual folders: CUDA toolkits in {@code /usr/local}, the system's library folders, and
  *       pip wheels, those of {@code VIRTUAL_ENV} and {@code PYTHONPATH} first; for MPI the
  *       installation that {@code mpirun} belongs to.
  * </ol>
  *
- * <p>A setting of the first two kinds is used, or discovery fails: a typing error must not lead to
- * another copy. There is one exception: a CUDA toolkit without cuBLAS is not a mistake, since
- * toolkits can be installed in parts. An empty setting counts as not set.
+ * <p>A setting of the first two kinds is used, or discovery fails: a typo must not lead to another
+ * copy. There is one exception: a CUDA toolkit without cuBLAS is not a mistake, since toolkits can
+ * be installed in parts. An empty setting counts as not set.
  *
  * <p>Two copies of NCCL in one process corrupt each other, and so do two MPIs, so a second one is
  * rejected. For the same reason the search ends at the first NCCL or MPI that was loaded but cannot
@@ -99,7 +99,7 @@ public final class NativeLibraries {
     }
 
     /**
-     * The CUDA driver's functions. That there is a driver shows when one of them is called.
+     * The CUDA driver's functions. A missing driver shows only when one of them is called.
      *
      * @return the table
      * @throws NativeLibraryUnavailableException if the CUDA runtime is not available
@@ -183,7 +183,7 @@ public final class NativeLibraries {
         return result;
     }
 
-    /** A value that is created at most once; a creation that throws is tried again. */
+    /** A value that is created at most once; a creation that throws is retried. */
     private static final class Once<T> {
         private final Supplier<T> maker;
         private volatile @Nullable T value;

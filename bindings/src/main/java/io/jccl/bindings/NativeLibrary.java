@@ -16,7 +16,7 @@ public enum NativeLibrary {
             List.of("libcudart.so.13", "libcudart.so.12")),
     /** NVIDIA's dense linear algebra. */
     CUBLAS("cuBLAS", "jccl.cublas", "12.0", List.of("libcublas.so.13", "libcublas.so.12")),
-    /** An MPI: Open MPI, one of the standard ABI, MPICH and those with its binary interface. */
+    /** An MPI: Open MPI, one of the standard ABI, MPICH or one with MPICH's binary interface. */
     MPI(
             "MPI",
             "jccl.mpi",
@@ -63,7 +63,7 @@ public enum NativeLibrary {
     }
 
     /**
-     * The file names under which the dynamic loader knows the library, best first. They carry the
+     * The file names under which the dynamic loader finds the library, best first. They carry the
      * version of the binary interface, which {@code libnccl.so} would not.
      *
      * @return such as {@code libnccl.so.2}

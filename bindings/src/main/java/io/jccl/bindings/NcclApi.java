@@ -93,12 +93,12 @@ public interface NcclApi extends NativeApi {
     @Since("2.28.7")
     int ncclCommRevoke(long comm, int revokeFlags);
 
-    /** Makes a communicator of the ranks with one color. {@code outNewcomm}: ncclComm_t. */
+    /** Creates a communicator of the ranks with the same color. {@code outNewcomm}: ncclComm_t. */
     @Since("2.18")
     int ncclCommSplit(
             long comm, int color, int key, MemorySegment outNewcomm, MemorySegment config);
 
-    /** Makes a communicator without some ranks. {@code excludeRanksList}: int[]. */
+    /** Creates a communicator without some ranks. {@code excludeRanksList}: int[]. */
     @Since("2.27")
     int ncclCommShrink(
             long comm,
@@ -108,12 +108,12 @@ public interface NcclApi extends NativeApi {
             MemorySegment config,
             int shrinkFlags);
 
-    /** Makes the id by which new ranks join a communicator. */
+    /** Creates the id by which new ranks join a communicator. */
     @Since("2.29")
     int ncclCommGetUniqueId(long comm, MemorySegment outUniqueId);
 
     /**
-     * Makes a communicator with more ranks; the id by pointer, null for members other than root.
+     * Creates a communicator with more ranks; the id by pointer, null for members other than root.
      */
     @Since("2.29")
     int ncclCommGrow(
@@ -124,24 +124,24 @@ public interface NcclApi extends NativeApi {
             MemorySegment outNewcomm,
             MemorySegment config);
 
-    /** Gives the world size. {@code outCount}: int. */
+    /** Gets the world size. {@code outCount}: int. */
     int ncclCommCount(long comm, MemorySegment outCount);
 
-    /** Gives the CUDA device. {@code outDevice}: int. */
+    /** Gets the CUDA device. {@code outDevice}: int. */
     int ncclCommCuDevice(long comm, MemorySegment outDevice);
 
-    /** Gives the rank. {@code outRank}: int. */
+    /** Gets the rank. {@code outRank}: int. */
     int ncclCommUserRank(long comm, MemorySegment outRank);
 
-    /** Frees what {@code flags} name until {@link #ncclCommResume}. */
+    /** Frees the resources named by {@code flags} until {@link #ncclCommResume}. */
     @Since("2.29.7")
     int ncclCommSuspend(long comm, int flags);
 
-    /** Takes suspended resources back. */
+    /** Restores suspended resources. */
     @Since("2.29.7")
     int ncclCommResume(long comm);
 
-    /** Gives a memory statistic in bytes. {@code outValue}: uint64_t. */
+    /** Gets a memory statistic in bytes. {@code outValue}: uint64_t. */
     @Since("2.29.7")
     int ncclCommMemStats(long comm, int stat, MemorySegment outValue);
 
@@ -159,7 +159,7 @@ public interface NcclApi extends NativeApi {
     @Since("2.19")
     int ncclCommRegister(long comm, long buff, long size, MemorySegment outHandle);
 
-    /** Ends a registration. */
+    /** Deregisters a buffer. */
     @Since("2.19")
     int ncclCommDeregister(long comm, long handle);
 
@@ -167,18 +167,18 @@ public interface NcclApi extends NativeApi {
     @Since("2.27")
     int ncclCommWindowRegister(long comm, long buff, long size, MemorySegment outWin, int winFlags);
 
-    /** Ends a window. */
+    /** Deregisters a window. */
     @Since("2.27")
     int ncclCommWindowDeregister(long comm, long win);
 
-    /** Gives the address a window was made of. {@code outUserPtr}: void*. */
+    /** Gets the address at which a window was registered. {@code outUserPtr}: void*. */
     @Since("2.29")
     int ncclWinGetUserPtr(long comm, long win, MemorySegment outUserPtr);
 
     // ---- reduction operations
 
     /**
-     * Makes an operation that multiplies by a scalar and then sums. {@code outOp}: ncclRedOp_t;
+     * Creates an operation that multiplies by a scalar and then sums. {@code outOp}: ncclRedOp_t;
      * {@code scalar}: address of one element, on the host or the device according to {@code
      * residence}.
      */
@@ -186,7 +186,7 @@ public interface NcclApi extends NativeApi {
     int ncclRedOpCreatePreMulSum(
             MemorySegment outOp, long scalar, int datatype, int residence, long comm);
 
-    /** Ends an operation of {@link #ncclRedOpCreatePreMulSum}. */
+    /** Destroys an operation of {@link #ncclRedOpCreatePreMulSum}. */
     @Since("2.11")
     int ncclRedOpDestroy(int op, long comm);
 
@@ -306,7 +306,7 @@ public interface NcclApi extends NativeApi {
 
     // ---- parameters
 
-    /** Looks a parameter up. {@code outHandle}: ncclParamHandle_t; {@code key}: a C string. */
+    /** Looks up a parameter. {@code outHandle}: ncclParamHandle_t; {@code key}: a C string. */
     @Since("2.30.4")
     int ncclParamBind(MemorySegment outHandle, MemorySegment key);
 
@@ -362,7 +362,7 @@ public interface NcclApi extends NativeApi {
     @Since("2.30.4")
     void ncclParamDumpAll();
 
-    // ---- ours
+    // ---- additions to the library
 
     /**
      * Throws unless an operation succeeded.
@@ -397,8 +397,8 @@ public interface NcclApi extends NativeApi {
     }
 
     /**
-     * What {@link #ncclGroupSimulateEnd} fills: a {@code ncclSimInfo_t} as
-     * NCCL_SIM_INFO_INITIALIZER of nccl.h sets it up.
+     * The struct that {@link #ncclGroupSimulateEnd} fills: a {@code ncclSimInfo_t}, initialized as
+     * by NCCL_SIM_INFO_INITIALIZER of nccl.h.
      *
      * @param arena the owner of its memory
      * @return the struct, with an estimated time of -1 microseconds

@@ -35,13 +35,13 @@ public final class NcclConfig {
         BLOCKING("blocking", "2.14"),
         /** Blocks per cluster, 0 to 8. */
         CGA_CLUSTER_SIZE("cgaClusterSize", "2.17"),
-        /** Fewest blocks (channels). */
+        /** Minimum number of blocks (channels). */
         MIN_CTAS("minCTAs", "2.17"),
-        /** Most blocks (channels). */
+        /** Maximum number of blocks (channels). */
         MAX_CTAS("maxCTAs", "2.17"),
         /** Network module, such as {@code Socket}. */
         NET_NAME("netName", "2.17"),
-        /** 1: communicators made by split share resources with their parent. */
+        /** 1: communicators created by split share resources with their parent. */
         SPLIT_SHARE("splitShare", "2.18"),
         /** Traffic class of the network. */
         TRAFFIC_CLASS("trafficClass", "2.26"),
@@ -51,7 +51,7 @@ public final class NcclConfig {
         COLLNET_ENABLE("collnetEnable", "2.27"),
         /** {@code NCCL_CTA_POLICY_*}. */
         CTA_POLICY("CTAPolicy", "2.27"),
-        /** 1: communicators made by shrink share resources with their parent. */
+        /** 1: communicators created by shrink share resources with their parent. */
         SHRINK_SHARE("shrinkShare", "2.27"),
         /** Blocks for NVLink SHARP. */
         NVLS_CTAS("nvlsCTAs", "2.27"),
@@ -63,7 +63,7 @@ public final class NcclConfig {
         GRAPH_USAGE_MODE("graphUsageMode", "2.29"),
         /** Contexts for one-sided operations. */
         NUM_RMA_CTX("numRmaCtx", "2.29"),
-        /** Most peers of a rank in point to point. */
+        /** Maximum number of a rank's peers in point to point. */
         MAX_P2P_PEERS("maxP2pPeers", "2.30"),
         /** How graph launches are ordered with other streams. */
         GRAPH_STREAM_ORDERING("graphStreamOrdering", "2.30.5");
@@ -202,9 +202,9 @@ public final class NcclConfig {
      *
      * @param arena the owner of its memory, which NCCL may read from another thread while the
      *     communicator is being created. Strings are never freed: NCCL keeps their addresses until
-     *     the last communicator of the process that was made together with this one is destroyed
+     *     the last communicator of the process that was created together with this one is destroyed
      * @param runtime the loaded version
-     * @return the struct, whose size, magic and version fit the smaller of both versions; {@code
+     * @return the struct, whose size, magic and version match the smaller of both versions; {@code
      *     blocking} is always set, since NCCL 2.14 to 2.16 accept only 0 and 1
      * @throws UnsupportedOperationException if the loaded version lacks a field that was set, or is
      *     older than 2.14, which has no configuration

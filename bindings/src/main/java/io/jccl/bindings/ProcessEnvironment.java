@@ -13,9 +13,9 @@ import org.jspecify.annotations.Nullable;
  * The environment variables of this process as native code sees them. {@link System#getenv} is a
  * copy that the JVM makes on first use; it does not show variables that are set here afterwards.
  *
- * <p><b>Threads:</b> calls here exclude each other, but not those of native code: a library that
+ * <p><b>Threads:</b> calls here exclude each other, but not calls by native code: a library that
  * reads a variable on its own thread at the same time may crash, since the C library's functions
- * are not thread-safe. Set variables before the libraries that read them have threads.
+ * are not thread-safe. Set variables before the libraries that read them start threads.
  */
 public final class ProcessEnvironment {
     private static final long LONGEST = 1 << 20;

@@ -7,7 +7,7 @@ import java.util.stream.Collectors;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What one search tried, and the messages that follow from it.
+ * The attempts of one search, and the messages that follow from them.
  *
  * <p><b>Threads:</b> one.
  */
@@ -26,7 +26,7 @@ final class SearchReport {
     /** Why it could not be used. */
     private String why = "";
 
-    /** The first library found that serves the same purpose but is another. */
+    /** The first library found that serves the same purpose but is a different one. */
     private @Nullable String relative;
 
     SearchReport(NativeLibrary library, LibraryPlaces places) {

@@ -10,7 +10,7 @@ import java.util.Arrays;
 /**
  * The standard error of this process, for both Java and native code.
  *
- * <p><b>Threads:</b> for the start of a program, before others write.
+ * <p><b>Threads:</b> to be called when a program starts, before others write.
  */
 public final class StandardError {
     private static final int STANDARD_ERROR = 2;
@@ -18,8 +18,8 @@ public final class StandardError {
     private StandardError() {}
 
     /**
-     * Makes an open file of this process its standard error ({@code dup2}), and closes its other
-     * number.
+     * Makes an open file of this process its standard error ({@code dup2}), and closes its original
+     * descriptor.
      *
      * @param file its file descriptor, 3 or more
      * @throws IllegalArgumentException if it is below 3

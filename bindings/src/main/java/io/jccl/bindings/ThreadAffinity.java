@@ -15,7 +15,7 @@ import java.util.BitSet;
  * The CPUs on which the calling thread may run: {@code sched_setaffinity(2)} of Linux. Threads that
  * the calling thread starts later inherit them.
  *
- * <p><b>Threads:</b> each call concerns the calling thread alone, which must be a platform thread.
+ * <p><b>Threads:</b> each call affects only the calling thread, which must be a platform thread.
  */
 public final class ThreadAffinity {
     /** A mask as long as those of the largest kernels: 8192 CPUs. */
@@ -46,7 +46,7 @@ public final class ThreadAffinity {
     private ThreadAffinity() {}
 
     /**
-     * Whether {@link #set} can be called without a warning or a refusal of the JVM.
+     * Whether {@link #set} can be called without a warning or refusal by the JVM.
      *
      * @return true on Linux, if this module may call native code
      */

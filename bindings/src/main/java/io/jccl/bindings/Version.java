@@ -7,7 +7,7 @@ import java.util.Comparator;
  *
  * @param major first number
  * @param minor second number
- * @param patch third number, or -1 where the library has none
+ * @param patch third number, or -1 if the library has none
  */
 public record Version(int major, int minor, int patch) implements Comparable<Version> {
     private static final Comparator<Version> ORDER =
@@ -32,7 +32,7 @@ public record Version(int major, int minor, int patch) implements Comparable<Ver
                         parts.length > 2 ? Integer.parseUnsignedInt(parts[2]) : -1);
             }
         } catch (NumberFormatException e) {
-            // Said below.
+            // Reported below.
         }
         throw new IllegalArgumentException(
                 "version '" + text + "' is not one to three numbers with dots, such as 2.30.7");
@@ -62,7 +62,7 @@ public record Version(int major, int minor, int patch) implements Comparable<Ver
     }
 
     /**
-     * Encodes as {@code NCCL_VERSION_CODE} is encoded.
+     * Encodes the version like {@code NCCL_VERSION_CODE}.
      *
      * @return such as 23007
      */

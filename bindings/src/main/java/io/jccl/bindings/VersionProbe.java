@@ -14,7 +14,7 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * Asks a library for its version by the one function that needs no device, no driver and no
+ * Queries a library's version by the one function that needs no device, no driver and no
  * initialization. A library without that function is not the right one.
  */
 final class VersionProbe {

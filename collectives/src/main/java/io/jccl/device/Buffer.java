@@ -91,7 +91,7 @@ public interface Buffer extends AutoCloseable {
      * same range, so that a loop over a few buffers allocates nothing.
      *
      * @param from index of the first
-     * @param count how many
+     * @param count number of elements
      * @return a view that ends with this buffer
      * @throws IndexOutOfBoundsException if the range does not lie within the buffer
      */

@@ -1,8 +1,8 @@
 package io.jccl.device;
 
 /**
- * Features of CUDA devices alone: enumeration, stream-ordered and pinned memory, peer access, and
- * wrappers for memory and streams of other libraries.
+ * Features specific to CUDA devices: enumeration, stream-ordered and pinned memory, peer access,
+ * and wrappers for memory and streams of other libraries.
  *
  * {@snippet class="snippets.Collectives" region="environment"}
  *

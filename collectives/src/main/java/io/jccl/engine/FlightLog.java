@@ -52,7 +52,7 @@ public final class FlightLog {
                 recorder.all(last, completed));
     }
 
-    /** How far this rank is. */
+    /** The progress of this rank. */
     public RankStatus status() {
         return RankStatus.of(owner.rank(), recorder);
     }
@@ -70,7 +70,7 @@ public final class FlightLog {
         }
     }
 
-    /** Logs how far all ranks were; only the first call counts. */
+    /** Logs the progress of all ranks; only the first call counts. */
     public void logStatus(String table) {
         if (statusLogged.compareAndSet(false, true)) {
             LOG.log(

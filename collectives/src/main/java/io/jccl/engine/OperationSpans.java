@@ -11,19 +11,19 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
- * When the operations of one GPU run there: an event is recorded on an operation's stream before it
- * is enqueued and another one after it. Nothing waits for them until {@link #end}. A group counts
- * as one operation. The time of an operation includes its waiting for other ranks, and its stream's
- * own waits if they were enqueued after the operation was called.
+ * Measures when the operations of one GPU run there: an event is recorded on an operation's stream
+ * before it is enqueued and another one after it. Nothing waits for them until {@link #end}. A
+ * group counts as one operation. The time of an operation includes its waiting for other ranks, and
+ * its stream's own waits if they were enqueued after the operation was called.
  *
  * <p>Events are created when more operations than before run between {@link #begin} and {@link
- * #end}; after that nothing is created. Without an object of this class an operation reads one
+ * #end}; after that nothing is created. Without an object of this class an operation only reads one
  * field.
  *
  * <p><b>Threads:</b> one for {@link #begin} and {@link #end}; operations may be called by any.
  */
 public final class OperationSpans implements AutoCloseable {
-    /** What measures now; null for nothing. */
+    /** The current measurement; null if there is none. */
     private static volatile @Nullable OperationSpans current;
 
     private final Device device;
@@ -64,7 +64,7 @@ public final class OperationSpans implements AutoCloseable {
      * Measures the operations of a device from now on.
      *
      * @param device a GPU
-     * @return what the caller closes
+     * @return the measurement, which the caller closes
      * @throws IllegalArgumentException if it is the host, where calls last as long as operations
      * @throws IllegalStateException if operations of this process are measured already
      */
@@ -149,7 +149,7 @@ public final class OperationSpans implements AutoCloseable {
         }
     }
 
-    // ---- called by who measures
+    // ---- called by the measuring code
 
     /** Starts a measurement; the spans of an earlier one are discarded. */
     public synchronized void begin() {
@@ -189,7 +189,7 @@ public final class OperationSpans implements AutoCloseable {
         return spans;
     }
 
-    /** Measures no more. Closing twice does nothing. */
+    /** Ends measuring. Closing twice does nothing. */
     @Override
     public void close() {
         synchronized (OperationSpans.class) {

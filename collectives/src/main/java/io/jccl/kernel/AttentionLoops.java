@@ -8,8 +8,8 @@ import java.util.Arrays;
 
 /**
  * Causal self-attention, forward and backward. A row of queries, keys and values holds those of all
- * heads of each kind side by side; {@code heads / keyHeads} heads share a key head, which is a unit
- * of work with them.
+ * heads of each kind side by side; {@code heads / keyHeads} heads share a key head, and form a unit
+ * of work with it.
  *
  * <p>Scores are computed in tiles of {@value #BLOCK} rows by as many keys, as small products of
  * matrices. The forward pass keeps the largest score and the sum of exponentials of each row and
@@ -245,7 +245,7 @@ public final class AttentionLoops {
         products(queries, keysAcross, rows, count, diagonal, scores);
         products(outputGradients, valuesAcross, rows, count, diagonal, slopes);
         for (int i = 0; i < rows; i++) {
-            // What follows the diagonal is not read.
+            // Elements after the diagonal are not read.
             int n = whole(diagonal ? i + 1 : count);
             kernel.exp(scores, i * BLOCK, n, logs[i]);
             kernel.slopes(scores, i * BLOCK, slopes, i * BLOCK, n, dots[i]);
@@ -275,7 +275,10 @@ public final class AttentionLoops {
         }
     }
 
-    /** {@code c[row] += tile[row, key] b[key]} of all keys, on the diagonal those up to the row. */
+    /**
+     * {@code c[row] += tile[row, key] b[key]} for all keys, on the diagonal only those up to the
+     * row.
+     */
     private void addRows(
             float[] tile, float[] b, int rows, int count, boolean diagonal, float[] c, int to) {
         for (int i = 0; i < rows; i += ROWS) {
@@ -292,7 +295,10 @@ public final class AttentionLoops {
         }
     }
 
-    /** {@code c[key] += tile[row, key] b[row]} of all rows, on the diagonal those from the key. */
+    /**
+     * {@code c[key] += tile[row, key] b[row]} for all rows, on the diagonal only those from the
+     * key.
+     */
     private void addColumns(
             float[] tile, float[] b, int rows, int count, boolean diagonal, float[] c, int to) {
         for (int j = 0; j < count; j += ROWS) {

@@ -19,12 +19,12 @@ public final class Chunks implements AutoCloseable {
     /** Elements that a thread takes at a time: some 10 microseconds' worth. */
     public static final int CHUNK = 1 << 16;
 
-    /** Longs a cache line and the one that is fetched with it hold. */
+    /** Number of longs in a cache line and the one prefetched with it. */
     private static final int PAD = 16;
 
-    /** What is done to a range of elements that starts at a multiple of the chunk. */
+    /** The work on a range of elements that starts at a multiple of the chunk. */
     public abstract static class Work {
-        /** Does it, on the thread of that number. */
+        /** Does it, on the thread with that number. */
         public abstract void run(int thread, long begin, long end);
     }
 
@@ -47,7 +47,7 @@ public final class Chunks implements AutoCloseable {
         return threads;
     }
 
-    /** Runs work over elements 0 to before count, and returns when all is done. */
+    /** Runs work over elements 0 to count - 1, and returns when all is done. */
     public void run(Work work, long count) {
         run(work, count, CHUNK);
     }

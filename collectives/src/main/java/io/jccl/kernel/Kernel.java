@@ -48,7 +48,7 @@ public abstract class Kernel {
             long po,
             int n);
 
-    /** {@code o[i] = a[i] op scalar}; o may be a. The scalar comes as the type's bits. */
+    /** {@code o[i] = a[i] op scalar}; o may be a. The scalar is passed as the type's bits. */
     public abstract void apply(
             MemorySegment a, long ao, long scalar, MemorySegment o, long oo, int n);
 

@@ -28,7 +28,7 @@ public final class LargestSelection {
      * @param x the vector
      * @param added as many float32 that are added to it first; null for none
      * @param count its elements
-     * @param k how many to move, 1 to count
+     * @param k number of elements to move, 1 to count
      * @param selection int32: k indices, then the bits of the k elements
      */
     public void select(
@@ -88,7 +88,7 @@ public final class LargestSelection {
      *
      * @param selection k indices and k elements, from {@code from} on
      * @param from first element of the selection
-     * @param k how many; an index outside of the vector is left out
+     * @param k number of elements; an index outside the vector is skipped
      * @param target float32
      * @param count elements of the target
      */

@@ -5,8 +5,8 @@ import java.util.Arrays;
 /**
  * Layers of a transformer on rows of float32, in the first {@code width} elements of arrays:
  * LayerNorm, RMSNorm (arXiv 1910.07467), squared ReLU (arXiv 2109.08668), GELU in the form with
- * tanh (arXiv 1606.08415), SwiGLU (arXiv 2002.05202), and softmax cross entropy. What a step of
- * {@code jccl train} needs is done by {@link RowKernel}.
+ * tanh (arXiv 1606.08415), SwiGLU (arXiv 2002.05202), and softmax cross entropy. {@link RowKernel}
+ * does what a step of {@code jccl train} needs.
  */
 public final class LayerLoops {
     /** Classes of rows, by the remainder, whose sums {@link #addTree} adds. */
@@ -19,7 +19,7 @@ public final class LayerLoops {
 
     private static final RowKernel K = RowKernel.BEST;
 
-    /** Elements that pass scratch memory at a time: 4 KiB. */
+    /** Elements that pass through scratch memory at a time: 4 KiB. */
     private static final int PIECE = 1 << 10;
 
     private static final ThreadLocal<float[]> SCRATCH =
@@ -52,12 +52,12 @@ public final class LayerLoops {
      * Adds the gradient of a norm's input.
      *
      * @param x the input
-     * @param g gradient of what {@link #norm} gave
+     * @param g gradient of the output of {@link #norm}
      * @param at the row's first element, in all three arrays
      * @param width elements of the row
      * @param centered whether the mean is that of the row, not just 0
-     * @param mean what was subtracted
-     * @param by what was multiplied by
+     * @param mean the subtracted mean
+     * @param by the factor
      * @param gradient gradient to add to
      */
     public static void normBackward(
@@ -97,7 +97,7 @@ public final class LayerLoops {
         K.reluSquaredBackward(x, 0, width, gradient, 0);
     }
 
-    /** What GELU's elements are multiplied by. */
+    /** The factor of GELU's elements. */
     private static void geluFactors(float[] x, int at, int count, float[] to) {
         for (int i = 0; i < count; i++) {
             float v = x[at + i];
@@ -171,9 +171,9 @@ public final class LayerLoops {
     }
 
     /**
-     * Turns the pairs (i, i + size / 2) of a head by the angles of a position, cosines first.
+     * Rotates the pairs (i, i + size / 2) of a head by the angles of a position, cosines first.
      *
-     * @param sign -1 to turn back
+     * @param sign -1 to rotate back
      */
     public static void rotate(float[] x, int at, int size, float[] angles, float sign) {
         int half = size / 2;
@@ -188,8 +188,8 @@ public final class LayerLoops {
     }
 
     /**
-     * Adds sums of columns by class of rows, as a tree, to what is in a target. Classes that would
-     * be empty may be missing at the end.
+     * Adds sums of columns by class of rows, as a tree, to a target. Classes that would be empty
+     * may be missing at the end.
      */
     public static void addTree(float[][] classes, float[] target, int width) {
         for (int half = CLASSES / 2; half > 0; half /= 2) {

@@ -15,7 +15,7 @@ import org.jspecify.annotations.Nullable;
  * <p><b>Threads:</b> any.
  */
 public final class MixtureLoops {
-    /** What the first digit of a place counts to, which float32 holds exactly. */
+    /** The bits of a place's first digit, which float32 holds exactly. */
     private static final int PLACE_BITS = 24;
 
     private MixtureLoops() {}
@@ -42,16 +42,16 @@ public final class MixtureLoops {
      * Multiplies elements by random factors.
      *
      * @param from rows
-     * @param rows how many
+     * @param rows number of rows
      * @param width elements of a row
      * @param places of rows, as {@link #setPlace} writes them; null if they follow each other
      * @param place of the first row, if they do
      * @param columns elements of a whole row
      * @param first column
      * @param jitter largest change of a factor
-     * @param jitterStream what it is drawn from
+     * @param jitterStream its random stream
      * @param dropout probability that the factor is 0
-     * @param dropoutStream what it is drawn from
+     * @param dropoutStream its random stream
      * @param to as many rows; may be the same
      */
     public static void scale(
@@ -97,12 +97,12 @@ public final class MixtureLoops {
     }
 
     /**
-     * Adds numbers of a normal distribution.
+     * Adds normally distributed numbers.
      *
      * @param x changed
      * @param count elements
      * @param deviation standard deviation
-     * @param stream what is drawn from
+     * @param stream the random stream
      * @param first index of the first number in it
      */
     public static void addNormal(
@@ -125,14 +125,14 @@ public final class MixtureLoops {
      * b becomes {@code b + s (a - b)}.
      *
      * @param x rows
-     * @param rows how many
+     * @param rows number of rows
      * @param width elements of a row
      * @param coefficient width x 2
      * @param bias 2 elements
      * @param a rows
      * @param b rows, overwritten
-     * @param difference gets a - b
-     * @param share gets s of each row
+     * @param difference receives a - b
+     * @param share receives s of each row
      */
     public static void mix(
             MemorySegment x,
@@ -163,13 +163,13 @@ public final class MixtureLoops {
     }
 
     /**
-     * Multiplies rows by their shares, or by what these leave of 1.
+     * Multiplies rows by their shares, or by 1 minus these.
      *
      * @param from rows
-     * @param rows how many
+     * @param rows number of rows
      * @param width elements of a row
      * @param share one for each row
-     * @param rest whether to take what is left of 1
+     * @param rest whether to use 1 minus the shares
      * @param to as many rows; may be the same
      */
     public static void scaleByShare(
@@ -193,7 +193,7 @@ public final class MixtureLoops {
      * The gradients of {@link #mix} through its shares.
      *
      * @param x rows
-     * @param rows how many
+     * @param rows number of rows
      * @param width elements of a row
      * @param coefficient width x 2
      * @param gradient of the mix

@@ -35,7 +35,7 @@ final class NarrowVectors {
 
     private NarrowVectors() {}
 
-    /** Memory of the calling thread, for what is converted. */
+    /** Memory of the calling thread, for converted elements. */
     static float[] scratch() {
         return OWN.get();
     }

@@ -10,7 +10,7 @@ import org.jspecify.annotations.Nullable;
  * float32 are exact in float64 and cannot overflow it.
  */
 public abstract class NormKernel {
-    /** Accumulators: the lanes of the widest vectors of float32 there are on x86-64. */
+    /** Accumulators: the lanes of the widest float32 vectors on x86-64. */
     public static final int LANES = 16;
 
     private static final @Nullable NormKernel[] CACHE = new NormKernel[DataType.values().length];
@@ -50,7 +50,7 @@ public abstract class NormKernel {
         return k;
     }
 
-    /** What a copy on vectors is made from. */
+    /** The data that a copy on vectors is created from. */
     record Data(DataType type, NormKernel rest) {}
 
     /** A new copy, on vectors or not. */

@@ -35,7 +35,7 @@ public final class NormWork extends Chunks.Work {
         return OWN.get();
     }
 
-    /** Sets what is summed: float32, bfloat16 or float16. */
+    /** Sets the elements to sum: float32, bfloat16 or float16. */
     public void prepare(MemorySegment elements, DataType type, long count) {
         segment = elements;
         size = type.size();
@@ -68,7 +68,7 @@ public final class NormWork extends Chunks.Work {
         return sum;
     }
 
-    /** Lets go of the memory. */
+    /** Releases its references to the memory. */
     public void clear() {
         segment = NONE;
     }

@@ -7,9 +7,9 @@ import java.lang.foreign.MemorySegment;
  * The inner loops of layers and of attention on ranges of float32 arrays: {@link VectorRows}, or
  * {@link PlainRows} where the Vector API's module is absent.
  *
- * <p>Element by element both have the same bits. Sums are added in an order that depends on the
- * number of elements and on the width of the machine's vectors alone, so they are the same each
- * time on one machine.
+ * <p>Elementwise results of both are bitwise equal. Sums are added in an order that depends only on
+ * the number of elements and on the width of the machine's vectors, so they are the same each time
+ * on one machine.
  *
  * <p><b>Threads:</b> any; nothing is kept between calls.
  */
@@ -115,7 +115,7 @@ public abstract class RowKernel {
             int rows,
             int columns);
 
-    /** The largest element; NaN is passed over. */
+    /** The largest element; NaN is ignored. */
     abstract float max(float[] x, int at, int n);
 
     /** {@code x = exp(x - minus)} by {@link #exp}. */

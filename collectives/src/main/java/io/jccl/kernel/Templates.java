@@ -5,7 +5,7 @@ import java.io.InputStream;
 import java.io.UncheckedIOException;
 import java.lang.invoke.MethodHandles;
 
-/** Makes hidden copies of classes whose static finals come from class data. */
+/** Creates hidden copies of classes whose static finals come from class data. */
 public final class Templates {
     /**
      * Whether the Vector API's incubator module was resolved when this JVM started. It is read from

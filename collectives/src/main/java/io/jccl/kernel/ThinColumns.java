@@ -34,7 +34,7 @@ public final class ThinColumns {
         }
     }
 
-    /** Gives each column a norm of 1; a column of zeros remains. */
+    /** Scales each column to a norm of 1; a column of zeros remains. */
     public static void normalize(float[] a, int length, int columns) {
         for (int k = 0; k < columns; k++) {
             normalize(a, k * length, length, 0);
@@ -73,7 +73,7 @@ public final class ThinColumns {
      *
      * @param a where it goes
      * @param at its first element
-     * @param length how many
+     * @param length number of elements
      * @param seed of all columns
      * @param place distinguishes columns
      * @param before number of columns drawn before

@@ -11,7 +11,7 @@ import org.jspecify.annotations.Nullable;
  * differences, and a combination's code does not depend on which others have run.
  */
 public abstract class UpdateKernel {
-    /** What is done to an element. */
+    /** The rule by which an element is updated. */
     public enum Rule {
         ADAM,
         ADAMW,
@@ -21,10 +21,13 @@ public abstract class UpdateKernel {
         LION
     }
 
-    /** What a copy is for; a null target means that there is none. */
+    /** The combination that a copy is for; a null target means that there is none. */
     public record Spec(Rule rule, DataType gradients, @Nullable DataType target) {}
 
-    /** What a copy on vectors is made from: the plain one does what does not fill a vector. */
+    /**
+     * The data that a copy on vectors is created from: the plain one handles elements that do not
+     * fill a vector.
+     */
     record Data(Spec spec, UpdateKernel rest) {}
 
     private static final int TYPES = DataType.values().length;

@@ -10,7 +10,7 @@ import org.jspecify.annotations.Nullable;
  * by one thread before others run it.
  */
 public final class UpdateWork extends Chunks.Work {
-    /** Memory of a target or moment that is not there. */
+    /** Memory of a target or moment that is absent. */
     public static final MemorySegment NONE = MemorySegment.ofArray(new byte[0]);
 
     /** float32; moments that the rule does not have are not read. */
@@ -21,13 +21,13 @@ public final class UpdateWork extends Chunks.Work {
     public MemorySegment gradients = NONE;
     public MemorySegment target = NONE;
 
-    /** What gradients are multiplied by. */
+    /** The factor of the gradients. */
     public float factor;
 
     /** Weight decay; for AdamW one minus its product with the learning rate. */
     public float decay;
 
-    /** beta1 or momentum, and what the gradient counts in the first moment. */
+    /** beta1 or momentum, and the gradient's weight in the first moment. */
     public float keep1;
 
     public float add1;
@@ -40,7 +40,7 @@ public final class UpdateWork extends Chunks.Work {
     /** Learning rate, for Adam over its bias correction. */
     public float rate;
 
-    /** What the root of the second moment is multiplied by: its bias correction. */
+    /** The factor of the root of the second moment: its bias correction. */
     public float root;
 
     public float epsilon;
@@ -72,7 +72,7 @@ public final class UpdateWork extends Chunks.Work {
         }
     }
 
-    /** Lets go of the memory. */
+    /** Releases its references to the memory. */
     public void clear() {
         parameters = NONE;
         first = NONE;

@@ -10,7 +10,7 @@ import jdk.incubator.vector.VectorSpecies;
 
 /**
  * On the Vector API; see {@link RowKernel}. Loaded only where {@code jdk.incubator.vector} is
- * resolved. What does not fill a vector is done by {@link PlainRows}.
+ * resolved. {@link PlainRows} handles elements that do not fill a vector.
  */
 final class VectorRows extends RowKernel {
     private static final VectorSpecies<Float> F = FloatVector.SPECIES_PREFERRED;

@@ -16,7 +16,7 @@ import org.jspecify.annotations.Nullable;
  * @param arguments the command line
  * @param seconds how long the probe took
  * @param loadBefore mean number of running threads in the minute before; null if it is not known
- * @param loadAfter the same at the end, the probe's own threads included
+ * @param loadAfter the same at the end, including the probe's own threads
  * @param warnings why figures may be too low
  * @param machine the machine
  * @param device the measured device
@@ -79,7 +79,7 @@ public record ProbeResult(
      *
      * @param type type of the factors
      * @param size n
-     * @param teraflops 10^12 operations a second
+     * @param teraflops 10^12 operations per second
      */
     public record Product(String type, int size, Outcome outcome, @Nullable Double teraflops) {}
 
@@ -92,7 +92,7 @@ public record ProbeResult(
      * @param bytesPerElement read and written
      * @param flopsPerElement additions and multiplications
      * @param threads that computed
-     * @param gigabytesPerSecond 10^9 bytes a second
+     * @param gigabytesPerSecond 10^9 bytes per second
      */
     public record Elementwise(
             String operation,
@@ -111,7 +111,7 @@ public record ProbeResult(
      * @param bytes size of the working set, over all threads
      * @param threads number of threads, each with its own part
      * @param level the nearest memory that holds a thread's share: L1, L2, L3, RAM or device
-     * @param gigabytesPerSecond read and written, 10^9 bytes a second
+     * @param gigabytesPerSecond read and written, 10^9 bytes per second
      */
     public record Access(
             String access,
@@ -139,7 +139,7 @@ public record ProbeResult(
      * @param from {@code host}, or such as {@code cuda:0}
      * @param to the same of the target
      * @param bytes of a copy
-     * @param gigabytesPerSecond 10^9 bytes a second
+     * @param gigabytesPerSecond 10^9 bytes per second
      */
     public record Copy(
             String name,
@@ -153,7 +153,7 @@ public record ProbeResult(
      * A sum over ranks, as {@code jccl all_reduce} measures it.
      *
      * @param engine host or nccl
-     * @param ranks how many
+     * @param ranks number of ranks
      * @param bytes of a rank's buffer
      * @param algorithm what the engine used
      * @param busGigabytesPerSecond bus bandwidth as nccl-tests defines it
@@ -179,7 +179,7 @@ public record ProbeResult(
      * @param forwardFlops operations of a forward pass
      * @param forward the pass
      * @param backward the pass that computes the gradients of inputs and weights
-     * @param forwardTeraflops 10^12 operations a second
+     * @param forwardTeraflops 10^12 operations per second
      * @param backwardTeraflops the same of the backward pass, which has twice as many
      */
     public record Layer(
@@ -207,7 +207,7 @@ public record ProbeResult(
          * A horizontal ceiling.
          *
          * @param type of the elements
-         * @param teraflops 10^12 operations a second
+         * @param teraflops 10^12 operations per second
          */
         public record Compute(String type, double teraflops) {}
 
@@ -215,7 +215,7 @@ public record ProbeResult(
          * A slanted ceiling.
          *
          * @param level L1, L2, L3, RAM or device
-         * @param gigabytesPerSecond 10^9 bytes a second
+         * @param gigabytesPerSecond 10^9 bytes per second
          */
         public record Bandwidth(String level, double gigabytesPerSecond) {}
 
@@ -223,8 +223,8 @@ public record ProbeResult(
          * An operation.
          *
          * @param name what it is
-         * @param flopsPerByte operations per byte that has to be read or written once
-         * @param teraflops 10^12 operations a second
+         * @param flopsPerByte operations per byte that must be read or written once
+         * @param teraflops 10^12 operations per second
          */
         public record Point(String name, double flopsPerByte, double teraflops) {}
     }

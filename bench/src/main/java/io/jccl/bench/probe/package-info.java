@@ -1,4 +1,6 @@
-/** Hardware probes: what compute, memory and links of this machine do, and what is made of that. */
+/**
+ * Hardware probes: the performance of this machine's compute, memory and links, and its evaluation.
+ */
 @NullMarked
 package io.jccl.bench.probe;
 

@@ -24,7 +24,7 @@ public record Axis(String label, Scale scale) {
     private static final String[] BINARY = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     private static final String[] DECIMAL = {"", "K", "M", "G", "T", "P"};
 
-    /** Most labels along an axis of sizes. */
+    /** Maximum labels along an axis of sizes. */
     private static final int MOST_SIZES = 9;
 
     /** Whether 0 cannot be shown on it. */

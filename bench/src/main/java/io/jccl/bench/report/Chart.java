@@ -6,8 +6,8 @@ package io.jccl.bench.report;
  */
 public sealed interface Chart permits LineChart, BarChart {
     /**
-     * Colours that readers with colour blindness can distinguish as well; after the last, the first
-     * follows.
+     * Colours that readers with colour blindness can distinguish as well; they repeat after the
+     * last.
      */
     int COLOURS = 8;
 

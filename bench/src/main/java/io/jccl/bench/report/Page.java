@@ -47,7 +47,7 @@ public final class Page {
     /**
      * Adds a prominent warning.
      *
-     * @param text what is not to be trusted, and what to do
+     * @param text what not to trust, and what to do
      * @return this
      */
     public Page warning(String text) {

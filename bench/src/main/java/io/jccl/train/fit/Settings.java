@@ -57,7 +57,7 @@ public record Settings(
         return devices.getFirst().kind() == Device.Kind.CUDA;
     }
 
-    /** What a rank may take of each tier. */
+    /** A rank's limit in each tier. */
     Map<Tier, Long> limits() {
         return Map.of(
                 Tier.DEVICE, deviceBytes,
@@ -65,7 +65,7 @@ public record Settings(
                 Tier.NVME, nvmeBytes / ranks());
     }
 
-    /** What trains a model of some blocks. */
+    /** The run that trains a model of the given number of blocks. */
     RunSettings run(TechniqueSet set, int blocks, int vocabulary, int count) {
         int heads = hidden / HEAD;
         GptShape shape =

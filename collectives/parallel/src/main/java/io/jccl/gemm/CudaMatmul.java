@@ -190,7 +190,7 @@ final class CudaMatmul implements Matmul {
         return x.columnStride() == 1;
     }
 
-    /** At least the length of a run: the stride of a single run may be anything. */
+    /** At least the length of a run: the stride of a single run is arbitrary. */
     private static long leading(Matrix x) {
         return byRows(x)
                 ? Math.max(x.rowStride(), Math.max(1, x.columns()))

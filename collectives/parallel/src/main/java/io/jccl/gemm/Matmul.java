@@ -47,9 +47,9 @@ public interface Matmul extends AutoCloseable {
      * @param a m x k, float32 or bfloat16; on a GPU float16 too
      * @param b k x n, of the same types
      * @param c m x n, float32; it shares no element with a or b. Sums are float32 throughout
-     * @param beta factor of the old elements of c; if 0, they are not read and may be anything
+     * @param beta factor of the old elements of c; if 0, they are not read and may have any value
      * @param stream where to enqueue; a stream of the device
-     * @throws IllegalArgumentException if shapes, types or devices do not fit
+     * @throws IllegalArgumentException if shapes, types or devices do not match
      * @throws IllegalStateException if this is closed, or a buffer is
      */
     void multiply(Matrix a, Matrix b, Matrix c, float beta, Stream stream);

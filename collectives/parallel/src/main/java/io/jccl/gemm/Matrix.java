@@ -122,7 +122,7 @@ public final class Matrix {
     /**
      * The elements from the first to the last, with those between rows.
      *
-     * @return a slice of the buffer, which the caller closes, or not
+     * @return a slice of the buffer, which need not be closed
      */
     public Buffer span() {
         return buffer.slice(
@@ -137,7 +137,7 @@ public final class Matrix {
      *
      * @param elements as many as {@link #span} has, of any type
      * @return the view
-     * @throws IllegalArgumentException if it is another number
+     * @throws IllegalArgumentException if their number differs
      */
     public Matrix over(Buffer elements) {
         long count = span().count();

@@ -19,21 +19,21 @@ import org.jspecify.annotations.Nullable;
  * compiled loops over several kinds of memory are slow.
  */
 final class Region {
-    /** Most rows of a region. */
+    /** Maximum rows of a region. */
     static final int ROWS = 768;
 
-    /** Most columns of a region; a multiple of all tiles' columns. */
+    /** Maximum columns of a region; a multiple of all tiles' columns. */
     static final int COLUMNS = 512;
 
     private static final int DEPTH = Tile.DEPTH;
 
-    /** Up to this many rows, packing the right factor does not pay. */
+    /** Up to this many rows, packing the right factor does not pay off. */
     private static final int FEW = 8;
 
     /** The same if the right factor's columns are contiguous. */
     private static final int FEWER = 2;
 
-    /** Most columns of a region with few rows; a multiple of all tiles' columns. */
+    /** Maximum columns of a region with few rows; a multiple of all tiles' columns. */
     private static final int FEW_COLUMNS = 1 << 14;
 
     /** Columns of the right factor per step with few rows: 16 KiB, within L1. */
@@ -89,7 +89,7 @@ final class Region {
                 || (b.rowStride() == 1 && b.rows() > 1 && c.rows() <= FEWER);
     }
 
-    /** Most columns of a region. */
+    /** Maximum columns of a region. */
     static int columns(Matrix b, Matrix c) {
         return streams(b, c) ? FEW_COLUMNS : COLUMNS;
     }

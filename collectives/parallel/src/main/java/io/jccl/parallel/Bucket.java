@@ -20,7 +20,7 @@ final class Bucket implements AutoCloseable {
 
     /** The parameters of a bucket. */
     record Plan(DataType type, List<Integer> members, List<Long> offsets, long count) {
-        /** Elements of the parameters, without what is between them. */
+        /** Elements of the parameters, without those between them. */
         long elements(List<Parameter> parameters) {
             return members.stream().mapToLong(i -> parameters.get(i).count()).sum();
         }

@@ -18,7 +18,7 @@ final class BucketTrials {
         STAY,
         /** Buckets of {@link #bytes}. */
         SWITCH,
-        /** All candidates have been tried: {@link #agree} has to be called. */
+        /** All candidates have been tried: {@link #agree} must be called. */
         DECIDE
     }
 

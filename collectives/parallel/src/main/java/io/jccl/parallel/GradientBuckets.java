@@ -84,7 +84,7 @@ final class GradientBuckets implements AutoCloseable {
                     Bucket.plan(parameters, trials == null ? options : buckets(Long.MAX_VALUE))) {
                 Buffer memory = own.device().allocate(plan.type(), plan.count());
                 memories.add(memory);
-                // Top-k reads what is between gradients too.
+                // Top-k also reads the elements between gradients.
                 memory.zero();
                 for (int k = 0; k < plan.members().size(); k++) {
                     int p = plan.members().get(k);
@@ -155,7 +155,7 @@ final class GradientBuckets implements AutoCloseable {
         return trials == null ? Optional.empty() : Optional.ofNullable(trials.result());
     }
 
-    /** Makes buckets, in place of those that there are; gradients keep their values and views. */
+    /** Creates buckets in place of the existing ones; gradients keep their values and views. */
     private void divide(ReducerOptions sizes) {
         Bucket[] before = all;
         all = new Bucket[0];

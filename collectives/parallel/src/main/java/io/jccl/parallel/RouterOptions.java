@@ -47,8 +47,8 @@ public record RouterOptions(
      * @param chance the seed if the second of two experts is sampled, as in GShard, with
      *     probability {@code min(1, 2 w)} for its weight w; otherwise empty. The random number is a
      *     function of the seed and of the token's place, which is passed to {@link
-     *     ExpertDispatch#route(io.jccl.device.Buffer, int, long)}, or without a place of the
-     *     token's two gates; so it is the same when it is drawn again, or on another rank
+     *     ExpertDispatch#route(io.jccl.device.Buffer, int, long)}, or, without a place, of the
+     *     token's two gates; so it is the same when drawn again, or on another rank
      * @param sample the seed if the last of one or two experts is sampled among those that are
      *     left, with probabilities in proportion to their gates; otherwise empty. This is
      *     equivalent to Gumbel noise on the logits that affects only the choice, since weights are
@@ -305,9 +305,9 @@ public record RouterOptions(
     }
 
     /**
-     * These settings with another least capacity.
+     * These settings with another minimum capacity.
      *
-     * @param slots least number of slots of an expert, 1 or more; DeepSpeed has 4
+     * @param slots minimum number of slots of an expert, 1 or more; 4 in DeepSpeed
      * @return new settings
      */
     public RouterOptions withMinCapacity(int slots) {
@@ -321,8 +321,8 @@ public record RouterOptions(
      *
      * @param seed seed of the sampling
      * @return new settings
-     * @throws IllegalArgumentException if experts choose, or a token chooses more than two, or uses
-     *     the second by chance
+     * @throws IllegalArgumentException if experts choose, or a token chooses more than two, or
+     *     samples the second
      */
     public RouterOptions withSampling(long seed) {
         if (!(choice instanceof TokenChoice t)) {
@@ -354,8 +354,7 @@ public record RouterOptions(
      * Capacity of one expert for this rank's tokens in a step: {@code ceil(k tokens factor /
      * experts)} for k choices per token (1 with {@link ExpertChoice}), at least {@link
      * #minCapacity} and at most all tokens; all tokens with {@link Overflow#NONE} or a factor of 0.
-     * If it {@link #adaptive adapts}, the largest that it may become: {@link ExpertRouter#capacity}
-     * is that of a step.
+     * If it {@link #adaptive adapts}, its maximum: {@link ExpertRouter#capacity} is that of a step.
      *
      * @param tokens tokens of the step on this rank
      * @return number of slots

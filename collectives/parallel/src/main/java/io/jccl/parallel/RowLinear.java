@@ -141,7 +141,7 @@ public final class RowLinear extends SplitLinear {
      * @param outputGradient shape of the output; null if there is no backward pass
      * @param inputGradient shape of the input; null if not needed
      * @return the pass; valid as long as this helper is open
-     * @throws IllegalArgumentException if a shape or type does not fit
+     * @throws IllegalArgumentException if a shape or type does not match
      */
     public Pass pass(
             LinearWeights weights,

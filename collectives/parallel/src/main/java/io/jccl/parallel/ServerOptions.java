@@ -86,7 +86,7 @@ public record ServerOptions(
     }
 
     /**
-     * These settings with another consistency.
+     * These settings with another consistency model.
      *
      * @param other how far workers may drift apart
      * @return new settings
@@ -116,11 +116,11 @@ public record ServerOptions(
     }
 
     /**
-     * These settings with servers that compute on another device. Only servers use it, so servers
-     * may pass different ones.
+     * These settings with servers that compute on another device. Only servers use it, so each may
+     * pass a different one.
      *
-     * @param other the host or a GPU; the update is then {@link Update#sgd(float, Compute)} or one
-     *     of the caller's that enqueues its work on the GPU's default stream
+     * @param other the host or a GPU; the update is then {@link Update#sgd(float, Compute)} or a
+     *     custom one that enqueues its work on the GPU's default stream
      * @return new settings
      */
     public ServerOptions withDevice(Device other) {

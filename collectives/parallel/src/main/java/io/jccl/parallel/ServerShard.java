@@ -22,7 +22,7 @@ import org.jspecify.annotations.Nullable;
 
 /** One server's range of the parameters, with a thread for each worker. */
 final class ServerShard implements AutoCloseable {
-    /** Most elements per call of a kernel, whose counts are ints. */
+    /** Maximum elements per kernel call, since counts are ints. */
     private static final long MOST = 1 << 20;
 
     private final List<Communicator> workers;
@@ -36,7 +36,7 @@ final class ServerShard implements AutoCloseable {
     private final Buffer parameters;
     private final StagedParts sent;
 
-    // On a GPU: what adds gradients there, their sum, and one worker's; null on the host.
+    // On a GPU: the kernels that add gradients, their sum, and one worker's; null on the host.
     private final @Nullable Compute compute;
     private final @Nullable Buffer total;
     private final @Nullable Buffer addend;
@@ -170,7 +170,7 @@ final class ServerShard implements AutoCloseable {
         }
     }
 
-    /** The first failure ends all threads, so that none waits for a worker that has gone. */
+    /** The first failure ends all threads, so that none waits for a worker that has left. */
     private void fail(int worker, Throwable t) {
         synchronized (this) {
             if (failure != null) {
@@ -278,7 +278,7 @@ final class ServerShard implements AutoCloseable {
         return total;
     }
 
-    /** One update with the mean of so many gradients. */
+    /** One update with the mean of that many gradients. */
     private void update(Buffer sum, int pushed) {
         if (compute == null) {
             divide(sum, pushed);

@@ -28,7 +28,7 @@ final class StagedParts implements AutoCloseable {
         return memory;
     }
 
-    /** What is sent and received. */
+    /** The memory sent and received. */
     Buffer host() {
         return host;
     }
@@ -41,7 +41,7 @@ final class StagedParts implements AutoCloseable {
         }
     }
 
-    /** Gives the device what the host has, before later work on its default stream. */
+    /** Copies the host's elements to the device, before later work on its default stream. */
     void toDevice() {
         if (staged) {
             stream.copy(host, memory);

@@ -6,7 +6,7 @@ import io.jccl.parallel.RouterOptions.TokenChoice;
 
 /** Top-k choice of experts by tokens: sampling, slots, rerouting and weights. */
 final class TokenChooser {
-    /** What is drawn for a sample has nothing to do with other noise of the same seed. */
+    /** Makes samples independent of other noise with the same seed. */
     private static final long SAMPLE = SplitMix.mix(4);
 
     private final RouterOptions options;
@@ -39,8 +39,8 @@ final class TokenChooser {
 
     /**
      * @param gates tokens x experts, filled by the router
-     * @param firstChoices tokens with the largest gate of each expert, likewise; first choices that
-     *     are sampled replace them
+     * @param firstChoices tokens with the largest gate of each expert, likewise; sampled first
+     *     choices replace them
      * @param assignments where choices are written
      */
     TokenChooser(
@@ -114,11 +114,10 @@ final class TokenChooser {
     }
 
     /**
-     * Replaces the last choice of a token by one that is drawn among all but the first. A logit x
-     * with Gumbel noise is x - log(y), for y of the exponential distribution, so the largest is at
-     * the smallest y / exp(x), where the gate stands for exp(x). That expert e is drawn with
-     * probability p_e over the sum of the others left: Maddison, Tarlow and Minka, "A* Sampling",
-     * arXiv 1411.0030.
+     * Replaces the last choice of a token by one drawn from all but the first. A logit x with
+     * Gumbel noise is x - log(y), with y exponentially distributed, so the largest is at the
+     * smallest y / exp(x), with the gate as exp(x). Expert e is drawn with probability p_e over the
+     * sum of those left: Maddison, Tarlow and Minka, "A* Sampling", arXiv 1411.0030.
      */
     private void sampleLast(int t, long place) {
         int last = t * choices + choices - 1;

@@ -9,7 +9,8 @@ import org.jspecify.annotations.Nullable;
 
 /**
  * Moves the rows of a rank's tokens to the experts and back, by the router's assignments, which are
- * made on the host. One for each kind of memory. The tokens' buffers may have further elements.
+ * computed on the host. There is one implementation per kind of memory. The tokens' buffers may
+ * have more elements.
  */
 abstract sealed class TokenMover permits HostTokenMover, DeviceTokenMover {
     final Communicator comm;

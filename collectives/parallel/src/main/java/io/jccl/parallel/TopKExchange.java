@@ -16,8 +16,8 @@ import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Sends only the elements of largest magnitude; the rest is kept for the next step. On a GPU all of
- * it is done by kernels, with the bits of the host.
+ * Sends only the elements of largest magnitude; the rest is kept for the next step. On a GPU
+ * kernels do all of it, bitwise equal to the host.
  */
 final class TopKExchange extends Exchange {
     private final Communicator c;

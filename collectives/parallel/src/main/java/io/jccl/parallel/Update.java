@@ -11,8 +11,9 @@ import java.lang.foreign.ValueLayout;
 public interface Update {
     /**
      * Applies gradients to parameters. Calls on a server are serialized, but may come from
-     * different threads. With {@link ServerOptions#withDevice} of a GPU both buffers are there, and
-     * work belongs on its default stream, such as a step of an optimizer whose state is on the GPU.
+     * different threads. With {@link ServerOptions#withDevice} and a GPU both buffers are there,
+     * and work belongs on its default stream, such as a step of an optimizer whose state is on the
+     * GPU.
      *
      * @param parameters the server's range of the parameters, to be updated
      * @param gradient as many elements of the same type: the mean over the workers, or one worker's

@@ -51,7 +51,7 @@ public final class Capture {
         return gone;
     }
 
-    /** Closes the graph; later launches are refused with this reason. */
+    /** Closes the graph; later launches are rejected with this reason. */
     public void end(String reason) {
         CudaGraph g = graph;
         if (g != null) {

@@ -23,7 +23,7 @@ import org.jspecify.annotations.Nullable;
  * A GPU, by its number in this process, as limited by {@code CUDA_VISIBLE_DEVICES}.
  *
  * <p>Each call restores the calling thread's current device. A virtual thread could move to another
- * native thread while the device is set, so virtual threads are refused.
+ * native thread while the device is set, so virtual threads are rejected.
  */
 public final class CudaDevice implements Device {
     /** All devices, looked up once; null until that has succeeded. */
@@ -76,8 +76,8 @@ public final class CudaDevice implements Device {
         synchronized (all) {
             CudaDevice known = all[index];
             if (known == null) {
-                // An own stream instead of CUDA's null stream, which belongs to the current device
-                // and cannot be captured. It is ordered with the null stream, which other
+                // A separate stream instead of CUDA's null stream, which belongs to the current
+                // device and cannot be captured. It is ordered with the null stream, which other
                 // libraries of the process may use.
                 known = new CudaDevice(index, cudart_h.cudaStreamDefault(), false);
                 all[index] = known;

@@ -16,7 +16,7 @@ public final class CudaEvent implements Event {
     private final CudaDevice device;
     private final long handle;
 
-    /** Made once, so that a wait creates no object. */
+    /** Created once, so that a wait creates no object. */
     private final CudaStream.Condition complete = this::query;
 
     private volatile boolean recorded;

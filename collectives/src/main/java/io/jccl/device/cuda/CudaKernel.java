@@ -47,7 +47,7 @@ public final class CudaKernel {
             this.title = title;
             this.oldest = oldest;
             this.ptx = KernelImage.ptx(title);
-            // Those that regenerate.sh makes.
+            // Those that regenerate.sh generates.
             this.cubins =
                     Stream.of(80, 90, 100)
                             .map(architecture -> KernelImage.cubin(title, architecture))
@@ -192,7 +192,7 @@ public final class CudaKernel {
         return KernelLaunch.begin(this);
     }
 
-    /** A {@code CUkernel}, which every device takes where it is loaded. */
+    /** A {@code CUkernel}, valid on every device on which it is loaded. */
     long handle() {
         return handle;
     }

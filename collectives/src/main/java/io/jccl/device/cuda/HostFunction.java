@@ -11,7 +11,7 @@ import org.jspecify.annotations.Nullable;
  * the code in a table of this class. No exception may reach CUDA: it is stored in the stream.
  *
  * <p>Entries of the table are reused, so that a launch creates no object. A number holds the
- * entry's index and how often it was used before: a number that was given back finds nothing.
+ * entry's index and how often it was used before: a number that was returned finds nothing.
  */
 final class HostFunction {
     private static final class Entry {
@@ -21,7 +21,7 @@ final class HostFunction {
         @Nullable Runnable code;
         @Nullable Capture capture;
 
-        /** The next one that is free, while this one is. */
+        /** The next free entry, while this one is free. */
         @Nullable Entry next;
 
         Entry(int index) {
@@ -91,7 +91,7 @@ final class HostFunction {
         }
     }
 
-    /** The entry of a number; null if it was given back. */
+    /** The entry of a number; null if it was returned. */
     private static @Nullable Entry find(long number) {
         int index = (int) number;
         if (index < 0 || index >= table.length) {

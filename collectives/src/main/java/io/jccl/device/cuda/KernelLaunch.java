@@ -22,7 +22,7 @@ public final class KernelLaunch {
     private @Nullable CudaKernel kernel;
     private int count;
 
-    /** Whether the thread has a current context, which the runtime gives it late. */
+    /** Whether the thread has a current context, which the runtime sets late. */
     private boolean bound;
 
     private KernelLaunch() {
@@ -73,8 +73,8 @@ public final class KernelLaunch {
     /**
      * Enqueues the kernel.
      *
-     * @param stream where; if it is being captured, the launch becomes part of the graph
-     * @param blocks how many blocks of {@link CudaKernel#BLOCK} threads, 1 or more
+     * @param stream where to enqueue; if it is being captured, the launch becomes part of the graph
+     * @param blocks number of blocks of {@link CudaKernel#BLOCK} threads, 1 or more
      * @throws io.jccl.bindings.CudaException with the kernel, its grid and CUDA's text
      */
     public void run(CudaStream stream, int blocks) {

@@ -39,7 +39,9 @@ final class HostEvent implements Event {
 
     private @Nullable Mark last;
 
-    /** The previous one, reused when no thread waits for it: two that alternate make no garbage. */
+    /**
+     * The previous one, reused when no thread waits for it: two that alternate create no garbage.
+     */
     private @Nullable Mark previous;
 
     private boolean closed;

@@ -18,7 +18,7 @@ final class ChannelRoutes {
     private final Map<Integer, Integer> rankOf;
     private final int n;
 
-    /** By channel and origin: the rank from which each rank gets the origin's data, or -1. */
+    /** By channel and origin: the rank from which each rank receives the origin's data, or -1. */
     private final Map<Integer, int[]> parents = new HashMap<>();
 
     /**
@@ -84,7 +84,7 @@ final class ChannelRoutes {
         return rank;
     }
 
-    /** The rank from which each rank gets the origin's data on a channel; -1 for none. */
+    /** The rank from which each rank receives the origin's data on a channel; -1 for none. */
     int[] parents(int channel, int origin) {
         return parents.computeIfAbsent(channel * n + origin, k -> lookUp(channel, origin));
     }

@@ -21,7 +21,7 @@ import java.util.Objects;
 import java.util.function.BiFunction;
 import org.jspecify.annotations.Nullable;
 
-/** Runs {@link CopyProgram}s: the streams, events and scratch memory behind peer copies. */
+/** Runs {@link CopyProgram}s: the streams, events and scratch memory of peer copies. */
 public final class CopyEngine implements AutoCloseable {
     /** Programs kept: a call of one of the latest sizes allocates nothing. */
     private static final int KEPT = 32;
@@ -45,11 +45,11 @@ public final class CopyEngine implements AutoCloseable {
     private boolean closed;
 
     /**
-     * Takes devices, and makes what is needed whatever the plan.
+     * Creates the engine for devices, with the resources that every plan needs.
      *
      * @param devices by rank
-     * @param plans what is planned already
-     * @param planner makes the plan of an operation and root that {@code plans} lacks; null if
+     * @param plans existing plans
+     * @param planner creates the plan of an operation and root that {@code plans} lacks; null if
      *     there is none
      * @param chunkBytes size of a chunk, 0 to choose it by size and hops
      */

@@ -64,7 +64,7 @@ final class CopyProgram {
     /** By rank: bytes of scratch memory. */
     final long[] scratch;
 
-    /** By rank: how many events its device needs. */
+    /** By rank: number of events that its device needs. */
     final int[] events;
 
     /** Ranks that have a lane. */
@@ -113,7 +113,7 @@ final class CopyProgram {
      * @param channels of the plan
      * @param rankOf ranks by the positions of GPUs in the topology
      * @param n number of ranks
-     * @param block bytes that one rank gives to or gets from another
+     * @param block bytes that one rank sends to or receives from another
      * @param inPlace whether a rank's own block is already in its place
      * @param chunkBytes size of a chunk, 0 to choose it
      * @throws IllegalArgumentException if no channel leads from one rank to another that needs it

@@ -27,12 +27,12 @@ final class CopyProgramBuilder {
     /** Smaller chunks, or shares of a channel, consist of latency only. */
     private static final long SMALLEST = 64 << 10;
 
-    /** Most chunks of one source's data that follow each other along a channel. */
+    /** Maximum chunks of one source's data that follow each other along a channel. */
     private static final int MOST_CHUNKS = 64;
 
     /**
-     * The same where all ranks are sources: their blocks follow each other already, and a few
-     * chunks hide the events between two lanes.
+     * The same if all ranks are sources: their blocks follow each other already, and a few chunks
+     * hide the events between two lanes.
      */
     private static final int FEW_CHUNKS = 4;
 
@@ -172,7 +172,7 @@ final class CopyProgramBuilder {
         return made;
     }
 
-    /** Adds the copies that bring a block of one rank to others. */
+    /** Adds the copies that send a block of one rank to others. */
     private void flow(int origin, boolean[] targets, long sendAt, long recvAt) {
         boolean away = false;
         for (int r = 0; r < n; r++) {
@@ -235,7 +235,7 @@ final class CopyProgramBuilder {
         return r;
     }
 
-    /** Adds the copies of what one channel carries of a flow. */
+    /** Adds the copies of one channel's share of a flow. */
     private void share(
             int channel, int origin, boolean[] targets, long sendAt, long recvAt, long bytes) {
         int[] parent = routes.parents(channel, origin);

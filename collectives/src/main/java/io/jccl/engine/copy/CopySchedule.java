@@ -42,7 +42,7 @@ final class CopySchedule {
         return steps.toArray(Step[]::new);
     }
 
-    /** By rank: how many events its device needs. */
+    /** By rank: number of events that its device needs. */
     int[] events() {
         return events;
     }

@@ -59,7 +59,7 @@ final class AlgorithmTable {
     private AlgorithmTable() {}
 
     /**
-     * Bytes up to which a payload travels in the slot. With few ranks, from about half a KiB on,
+     * Bytes up to which a payload is sent in the slot. With few ranks, from about half a KiB on,
      * the second barrier of the zero-copy path costs less than an additional copy; with more ranks,
      * or more ranks than cores, saving an exchange is more important.
      */

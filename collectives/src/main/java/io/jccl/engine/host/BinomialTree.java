@@ -45,7 +45,7 @@ final class BinomialTree extends ChunkedAlgorithm {
         return wrap(v + root());
     }
 
-    /** The distance at which this rank's parent is: its lowest set bit; beyond n for the root. */
+    /** The distance to this rank's parent: its lowest set bit; beyond n for the root. */
     private int parentBit() {
         int v = fromRoot(rank());
         int bit = 1;

@@ -98,7 +98,7 @@ abstract class ChunkedAlgorithm {
         return root;
     }
 
-    /** Place of the rank this is. */
+    /** Place of this rank. */
     final int rank() {
         return rank;
     }

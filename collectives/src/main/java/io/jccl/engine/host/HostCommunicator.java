@@ -63,7 +63,7 @@ final class HostCommunicator extends HostRank {
     private final DesyncReport desync;
     private final Waiter waiter;
 
-    /** Of where all ranks are; the same on all of them. */
+    /** For the placement of all ranks; the same on all of them. */
     private HostPlan plan = HostPlan.FLAT;
 
     private Algorithms algorithms;
@@ -78,7 +78,7 @@ final class HostCommunicator extends HostRank {
 
     private final Runnable attended = this::attend;
 
-    /** What made this communicator unusable. */
+    /** The error that made this communicator unusable. */
     private volatile @Nullable RuntimeException failure;
 
     private volatile boolean closed;
@@ -106,7 +106,8 @@ final class HostCommunicator extends HostRank {
     }
 
     /**
-     * Takes the plan for where all ranks are, once all have said it, before the first operation.
+     * Sets the plan for the placement of all ranks, once all have published theirs, before the
+     * first operation.
      */
     HostCommunicator plan(HostPlan made) {
         plan = made;
@@ -339,7 +340,7 @@ final class HostCommunicator extends HostRank {
         return sequence;
     }
 
-    // ---- how far all ranks are
+    // ---- progress of all ranks
 
     /** Answers status requests, and prints the reason of an abort if this rank has to. */
     private void attend() {

@@ -94,8 +94,8 @@ record HostPlan(int[] order, int nodes) {
 
     /**
      * The algorithm for an operation whose choice is left to the engine. Within a node every rank
-     * reaches every other's buffer at the same cost, so nothing gains from forwarding: DIRECT moves
-     * each byte once where the others move it once a hop.
+     * reaches every other's buffer at the same cost, so forwarding gains nothing: DIRECT moves each
+     * byte once where the others move it once a hop.
      */
     Algorithm choose(CollectiveOp op, long blockBytes, int ranks) {
         for (int i = 0; nodes > 1 && i < ROWS.size(); i++) {
@@ -116,8 +116,8 @@ record HostPlan(int[] order, int nodes) {
     }
 
     /**
-     * Where a process is that may run on some CPUs: its NUMA node, and the level 3 cache and the
-     * core as far as all its CPUs share them. Each counts from 1; 0 is unknown.
+     * The place of a process that may run on some CPUs: its NUMA node, and the level 3 cache and
+     * the core as far as all its CPUs share them. Each counts from 1; 0 is unknown.
      *
      * @param cpus all of the machine
      * @param allowed numbers of those that the process may use

@@ -2,7 +2,7 @@ package io.jccl.engine.host;
 
 import java.util.BitSet;
 
-/** How the ranks of a machine share its CPUs, which decides how they wait for each other. */
+/** How the ranks of a machine share its CPUs, which determines how they wait for each other. */
 enum Places {
     /** Each has its own CPUs. */
     APART,
@@ -14,7 +14,7 @@ enum Places {
     CROWDED;
 
     /**
-     * Decides.
+     * Determines it.
      *
      * @param cpus by rank, the CPUs that it may use, one bit each; none if that is not known
      * @param available processors that the JVM of one of them reports: fewer than its CPUs if a

@@ -75,7 +75,7 @@ final class Regroup implements AutoCloseable {
     }
 
     /**
-     * Meets the other processes.
+     * Synchronizes with the other processes.
      *
      * @param own this rank's index among the remaining ranks
      * @param members the old ranks of the remaining ones

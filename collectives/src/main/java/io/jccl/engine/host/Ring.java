@@ -20,7 +20,7 @@ package io.jccl.engine.host;
  * }</pre>
  *
  * <p>ReduceScatter is the first half, one part earlier, so that rank i ends with block i. Every
- * rank and receives 2 (n - 1) / n of the data of an allReduce, whatever n is.
+ * rank sends and receives 2 (n - 1) / n of the data of an allReduce, whatever n is.
  */
 final class Ring extends ChunkedAlgorithm {
     private final long[] twoTickets = new long[2];

@@ -176,7 +176,7 @@ final class ThreadTransport extends SharedMemoryTransport {
                 children.computeIfAbsent(
                         key,
                         k ->
-                                // Some may never come, and then no rank can close it.
+                                // Some may never join, and then no rank can close it.
                                 new ThreadTransport(
                                         members.length,
                                         Arena.ofAuto(),
@@ -185,7 +185,7 @@ final class ThreadTransport extends SharedMemoryTransport {
         try (Regroup meeting = new Regroup(rank, timeout)) {
             meeting.threads(child.came, child.control, own);
         } finally {
-            // A rank that comes after one has given up finds no others here.
+            // A rank that joins after another has given up finds no others here.
             children.remove(key, child);
         }
         return child;

@@ -32,7 +32,7 @@ final class Waiter {
     private static final int YIELDS = 2000;
 
     /**
-     * Yields between two looks at the clock: on a busy machine each of them may take the other
+     * Yields between two readings of the clock: on a busy machine each of them may take the other
      * programs' time slices, so all together take seconds.
      */
     private static final int YIELDS_PER_LOOK = 32;
@@ -277,7 +277,7 @@ final class Waiter {
         long now = System.nanoTime();
         if (started == 0) {
             started = now;
-            // The other side is looked at when a wait has become long.
+            // The other side is checked when a wait has become long.
             nextLook = now + LIVENESS_NANOS;
         }
         if (now - nextLook >= 0) {

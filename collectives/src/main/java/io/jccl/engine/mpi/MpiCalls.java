@@ -16,7 +16,7 @@ import java.lang.foreign.ValueLayout;
  * decided by each rank.
  */
 final class MpiCalls {
-    /** Most elements in a call; tests set a smaller number. */
+    /** Maximum elements in a call; tests set a smaller number. */
     static final long LIMIT = Long.getLong("jccl.mpi.limit", Integer.MAX_VALUE);
 
     private final MpiLink link;

@@ -132,7 +132,7 @@ final class MpiLink {
         arena.close();
     }
 
-    // MPI 4.1 lets errors be asked for by any thread, whatever the thread level (11.4.1).
+    // MPI 4.1 lets errors be queried by any thread, whatever the thread level (11.4.1).
 
     int errorClass(int code) {
         try (Arena own = Arena.ofConfined()) {

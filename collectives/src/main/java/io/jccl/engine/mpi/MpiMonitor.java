@@ -265,7 +265,7 @@ final class MpiMonitor {
         }
     }
 
-    /** This rank's message if it cannot ask the others. */
+    /** This rank's message if it cannot query the others. */
     private CollectiveTimeoutException aloneTimeout() {
         Answer own = answer();
         String table = RankStatus.table(List.of(comm.where()));

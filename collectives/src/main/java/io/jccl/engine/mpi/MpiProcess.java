@@ -47,7 +47,7 @@ final class MpiProcess {
     /** How long MPI has to end the job before this process ends alone. */
     private static final Duration ABORT_WAIT = Duration.ofSeconds(3);
 
-    /** Exit status of a process that ends because others did not come. */
+    /** Exit status of a process that ends because others did not join. */
     private static final int ABORTED = 124;
 
     /**

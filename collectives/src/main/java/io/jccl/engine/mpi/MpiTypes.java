@@ -12,7 +12,7 @@ import java.lang.foreign.MemorySegment;
  * MPI's datatypes and operations for JCCL's; created once per process.
  *
  * <p>Narrow floats are sent as unsigned integers of their width. Some operations are JCCL's own,
- * since MPI's do not give what JCCL specifies: minimum and maximum of float32 and float64, for
+ * since MPI's do not match JCCL's specification: minimum and maximum of float32 and float64, for
  * which MPI does not specify the results for NaN and -0; the sum of 8-bit integers, which in Open
  * MPI 4.1.4 with AVX saturates instead of wrapping; and minimum and maximum of unsigned integers,
  * which MPICH 4.0.2 compares as signed ones if there are many.

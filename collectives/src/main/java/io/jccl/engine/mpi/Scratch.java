@@ -11,7 +11,7 @@ final class Scratch {
     private @Nullable Arena arena;
     private MemorySegment segment = MemorySegment.NULL;
 
-    /** At least so many bytes, aligned to a cache line. */
+    /** At least that many bytes, aligned to a cache line. */
     MemorySegment atLeast(long bytes) {
         if (segment.byteSize() < bytes || arena == null) {
             free();

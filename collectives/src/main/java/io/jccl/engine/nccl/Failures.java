@@ -23,7 +23,7 @@ import org.jspecify.annotations.Nullable;
  * kept.
  */
 final class Failures {
-    /** Time that may pass from NCCL's notice of a process's end until ours. */
+    /** Maximum delay from NCCL's detection of a process's end to ours. */
     static final long BLAME_NANOS = 1_000_000_000L;
 
     private final NcclRank rank;

@@ -330,14 +330,14 @@ final class Membership {
         return read(key("beat", rank));
     }
 
-    /** Asks every rank for its progress; returns the number of the question. */
+    /** Requests every rank's progress; returns the number of the request. */
     long ask() {
         long question = store.add(key("questions"), 1);
         put(key(ASK), Long.toString(question));
         return question;
     }
 
-    /** The number of the last question, 0 if there was none. */
+    /** The number of the last request, 0 if there was none. */
     long asked() {
         String question = read(key(ASK));
         return question == null ? 0 : Long.parseLong(question);
@@ -347,9 +347,10 @@ final class Membership {
         put(key("progress", rank), question + " " + progress.write());
     }
 
-    /** Each rank's answer to a question or a later one; null if it has not answered. */
+    /** Each rank's answer to a request or a later one; null if it has not answered. */
     List<@Nullable NcclProgress> answers(long question) {
-        // Of two ranks that ask at once, the one with the lower number may have written last.
+        // Of two ranks that send a request at once, the one with the lower number may have written
+        // last.
         if (asked() < question) {
             put(key(ASK), Long.toString(question));
         }

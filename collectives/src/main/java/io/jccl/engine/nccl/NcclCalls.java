@@ -134,8 +134,8 @@ final class NcclCalls {
 
     /**
      * With one rank, where a pre-multiplied sum is a product by the factor. NCCL's up to 32 blocks
-     * of 16 KiB or more leave out a rest that they do not divide, so it gets what they do divide,
-     * then the rest for one block.
+     * of 16 KiB or more omit a remainder that they do not divide, so it is called for the part that
+     * they do divide, then for the remainder in one block.
      */
     private int multiply(Request r, int type, long c, long h) {
         long size = r.type.size();

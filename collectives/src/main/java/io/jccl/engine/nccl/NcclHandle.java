@@ -50,7 +50,7 @@ final class NcclHandle {
     /** Reaches 0 when NCCL has returned from its last call for this communicator. */
     private final CountDownLatch ended = new CountDownLatch(1);
 
-    /** Whether the user's thread is inside NCCL, where an abort must not meet it. */
+    /** Whether the user's thread is inside NCCL, where an abort must not interfere. */
     private volatile boolean inside;
 
     /** Held by other threads than the user's while they use the handle. */

@@ -76,8 +76,8 @@ final class NcclInit {
                 await(nccl, task, Duration.ofNanos(Math.min(200_000_000, left)), operation);
                 return;
             } catch (NcclException e) {
-                // NCCL only knows that some rank failed; which one and why follows
-                // shortly from the store.
+                // NCCL only reports that some rank failed; which one and why arrives shortly
+                // through the store.
                 long since = System.nanoTime();
                 while (NcclCodes.mayBeAnothers(e.result())
                         && System.nanoTime() - since < Failures.BLAME_NANOS) {

@@ -69,7 +69,7 @@ final class NcclMonitor {
     private final long[] beatSeen;
     private final @Nullable String[] beatText;
 
-    /** The last question that this rank asked, and the last that it answered. */
+    /** The last request that this rank sent, and the last that it answered. */
     private long question;
 
     private long answered;
@@ -215,8 +215,8 @@ final class NcclMonitor {
     }
 
     /**
-     * Shortly before the timeout: asks the others for their progress, and fails with a report when
-     * the time is over. It must not wait for answers: this same thread may have to give them.
+     * Shortly before the timeout: requests the others' progress, and fails with a report when the
+     * time is over. It must not wait for answers: this same thread may have to give them.
      */
     private void expire(long now) {
         if (askedAt == 0) {
@@ -314,9 +314,9 @@ final class NcclMonitor {
 
     /**
      * The error of a thread that has waited without success for NCCL to enqueue an operation, and
-     * has asked the others for their progress. All ranks' watchdogs answer, including this one's.
+     * has requested the others' progress. All ranks' watchdogs answer, including this one's.
      *
-     * @param asked number of the question
+     * @param asked number of the request
      * @param text the error's text, unless the ranks called different operations
      * @param said the report of NCCL's RAS
      */

@@ -10,7 +10,7 @@ import java.util.TreeSet;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A rank's answer to the question for its progress.
+ * A rank's answer to a request for its progress.
  *
  * @param text for reports
  * @param standing its row in the table of all ranks; null if it could not be read

@@ -271,7 +271,7 @@ public final class NcclRank extends EngineCommunicator
         NcclGroup.execute(nccl, engines, batches, n);
     }
 
-    /** Keeps an abort out until {@link NcclHandle#leave}; throws if there was one. */
+    /** Delays an abort until {@link NcclHandle#leave}; throws if there was one. */
     void enter() {
         device.claim();
         handle.enter();

@@ -13,13 +13,13 @@ import java.util.stream.Collectors;
  * A query of NCCL's own RAS service for the report of a timeout, made while the ranks report their
  * progress. Its text is empty if RAS does not answer.
  *
- * <p><b>Threads:</b> asks on its own daemon thread; any thread may read the answer.
+ * <p><b>Threads:</b> queries on its own daemon thread; any thread may read the answer.
  */
 final class NcclRas {
     private static final Duration LIMIT = Duration.ofSeconds(2);
     private static final int LINES = 8;
 
-    /** RAS asks all processes of the job, so not all ranks of a large job send a query. */
+    /** RAS queries all processes of the job, so not all ranks of a large job send a query. */
     private static final int ASKERS = 16;
 
     private final CountDownLatch done = new CountDownLatch(1);

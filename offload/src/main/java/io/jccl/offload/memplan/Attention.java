@@ -7,7 +7,7 @@ public sealed interface Attention {
     /**
      * Query heads.
      *
-     * @return how many, a
+     * @return their number, a
      */
     int heads();
 
@@ -43,14 +43,14 @@ public sealed interface Attention {
      * Elements that multiply: all matrices, without biases and norms.
      *
      * @param hidden the model's hidden size
-     * @return how many
+     * @return their number
      */
     double matrices(double hidden);
 
     /**
      * Matrices.
      *
-     * @return how many
+     * @return their number
      */
     int count();
 
@@ -66,7 +66,7 @@ public sealed interface Attention {
      * All parameters.
      *
      * @param hidden the model's hidden size
-     * @return how many
+     * @return their number
      */
     double parameters(double hidden);
 

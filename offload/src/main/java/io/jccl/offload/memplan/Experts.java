@@ -34,7 +34,7 @@ public record Experts(
      * Parameters of the routed experts of a layer.
      *
      * @param hidden the model's hidden size
-     * @return how many
+     * @return their number
      */
     public double routed(double hidden) {
         return count * expert.parameters(hidden);
@@ -44,7 +44,7 @@ public record Experts(
      * Parameters of a layer's router and shared experts.
      *
      * @param hidden the model's hidden size
-     * @return how many
+     * @return their number
      */
     public double common(double hidden) {
         return count * (hidden + (routerBias ? 1 : 0)) + sharedMatrices(hidden);
@@ -54,7 +54,7 @@ public record Experts(
      * Elements that multiply one token.
      *
      * @param hidden the model's hidden size
-     * @return how many
+     * @return their number
      */
     public double matrices(double hidden) {
         return active * expert.matrices(hidden) + count * hidden + sharedMatrices(hidden);
@@ -66,7 +66,7 @@ public record Experts(
      * summed.
      *
      * @param hidden the model's hidden size
-     * @return how many
+     * @return their number
      */
     public double kept(double hidden) {
         return active * (2 * hidden + expert.kept()) + (expert.gated() ? 3 : 2) * shared + count;

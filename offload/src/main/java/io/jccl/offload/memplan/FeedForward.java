@@ -18,7 +18,7 @@ public record FeedForward(double width, boolean gated, boolean bias) {
      * Elements that multiply.
      *
      * @param hidden the model's hidden size
-     * @return how many
+     * @return their number
      */
     public double matrices(double hidden) {
         return (gated ? 3 : 2) * hidden * width;
@@ -28,7 +28,7 @@ public record FeedForward(double width, boolean gated, boolean bias) {
      * All parameters.
      *
      * @param hidden the model's hidden size
-     * @return how many
+     * @return their number
      */
     public double parameters(double hidden) {
         return matrices(hidden) + (bias ? (gated ? 2 : 1) * width + hidden : 0);
@@ -38,7 +38,7 @@ public record FeedForward(double width, boolean gated, boolean bias) {
      * Elements of a token that are kept for the backward pass, except for the input: the
      * activation's input and output, and with a gate the gate's input too.
      *
-     * @return how many
+     * @return their number
      */
     public double kept() {
         return (gated ? 3 : 2) * width;

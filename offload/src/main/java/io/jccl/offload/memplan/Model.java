@@ -325,7 +325,7 @@ public record Model(
     /**
      * Query heads.
      *
-     * @return how many, a
+     * @return their number, a
      */
     public int heads() {
         return attention.heads();
@@ -344,7 +344,7 @@ public record Model(
      * Parameters outside the layers: tokens, positions, the last norm, and the output matrix if it
      * is not the embedding.
      *
-     * @return how many
+     * @return their number
      */
     public double embeddings() {
         return ends(hidden, vocabulary, sequence, norms, learnedPositions, tied);
@@ -358,7 +358,7 @@ public record Model(
     /**
      * Parameters of one layer; the mean if some have experts.
      *
-     * @return how many
+     * @return their number
      */
     public double layerParameters() {
         return (parameters - embeddings()) / layers;
@@ -387,7 +387,7 @@ public record Model(
     /**
      * Parameters that take part in computing one token.
      *
-     * @return how many; all of them if the model is dense
+     * @return their number; all of them if the model is dense
      */
     public double activeParameters() {
         Experts e = experts;

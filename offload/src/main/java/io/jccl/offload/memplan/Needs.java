@@ -51,7 +51,7 @@ record Needs(
         int ep = model.experts() == null ? 1 : split.expert();
 
         // Parameters: of the fullest rank, and of all ranks that hold one copy of the model. Ranks
-        // of a sample's context hold the same, and share in what is sharded.
+        // of a sample's context hold the same, and take part in sharding.
         int layers = (model.layers() + t.pipeline() - 1) / t.pipeline();
         boolean piped = t.pipeline() > 1;
         double experts = model.routed() / model.layers() * layers / t.tensor();
@@ -132,7 +132,7 @@ record Needs(
         double fetched = gathered ? Math.min(whole, (1 + over.prefetch()) * unit) * e : 0;
         double leaving = scattered ? Math.min(wholeTrained, 2 * leaves) * precision.gradient() : 0;
         double nccl = machine.ranks() > 1 ? Overheads.NCCL_BUFFERS : 0;
-        // Weights narrowed for products, made once a step.
+        // Weights narrowed for products, created once per step.
         double weights = held(fullest - ends / t.tensor(), experts, false, shards, ep);
         double narrowed =
                 system.narrowed(precision) * (gathered ? Math.min(weights, unit) : weights);

@@ -27,7 +27,7 @@ public record Norms(int perLayer, boolean bias, int outside) {
      * Parameters of a layer's norms.
      *
      * @param hidden the model's hidden size
-     * @return how many
+     * @return their number
      */
     public double ofLayer(double hidden) {
         return perLayer * one(hidden);
@@ -37,7 +37,7 @@ public record Norms(int perLayer, boolean bias, int outside) {
      * Parameters of the norms outside the layers.
      *
      * @param hidden the model's hidden size
-     * @return how many
+     * @return their number
      */
     public double ofEnds(double hidden) {
         return outside * one(hidden);

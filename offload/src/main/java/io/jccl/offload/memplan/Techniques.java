@@ -74,7 +74,7 @@ public record Techniques(
     }
 
     /**
-     * With model state elsewhere.
+     * With model state in other tiers.
      *
      * @param forOptimizer where optimizer state lives
      * @param forGradients where gradients live
@@ -94,10 +94,10 @@ public record Techniques(
     }
 
     /**
-     * With activations elsewhere, or computed again.
+     * With activations in another tier, or recomputed.
      *
      * @param tier where they live
-     * @param again what is computed again
+     * @param again which activations are recomputed
      * @return the techniques
      */
     public Techniques withActivations(Tier tier, Recomputation again) {
@@ -129,7 +129,7 @@ public record Techniques(
     /**
      * With the model split over GPUs.
      *
-     * @param other how
+     * @param other how it is split
      * @return the techniques
      */
     public Techniques withSplit(ModelParallel other) {
@@ -181,7 +181,7 @@ public record Techniques(
     /**
      * The number of techniques in use. {@link MemoryPlanner} sorts by it, then by {@link #cost}.
      *
-     * @return how many
+     * @return their number
      */
     public int count() {
         return one(tensor() > 1)
@@ -198,10 +198,10 @@ public record Techniques(
     }
 
     /**
-     * Whether these save at least as much as others everywhere.
+     * Whether each of these techniques saves at least as much as the other's.
      *
      * @param others the others
-     * @return true if none of them is weaker here
+     * @return true if none of these is weaker
      */
     public boolean includes(Techniques others) {
         return stage >= others.stage
@@ -218,11 +218,11 @@ public record Techniques(
     }
 
     /**
-     * The cost of a step, for ordering only. Points for what a technique adds: 1 where it moves no
-     * more than before (stages 1 and 2, gradients behind their optimizer, selective recomputation),
-     * 4 where it adds about a third of compute (full recomputation) or a copy over PCIe per step, 5
-     * where a copy or gather precedes every layer, 10 where a drive access does; 6 a way of model
-     * parallelism; 1 each time that pieces halve.
+     * The cost of a step, for ordering only. Points per technique: 1 if it moves no more data
+     * (stages 1 and 2, gradients on the host, selective recomputation), 4 if it adds about a third
+     * of compute (full recomputation) or a copy over PCIe per step, 5 if a copy or gather precedes
+     * every layer, 10 if a drive access does; 6 per kind of model parallelism; 1 each time pieces
+     * are halved.
      *
      * @return points, 0 for plain data parallelism
      */

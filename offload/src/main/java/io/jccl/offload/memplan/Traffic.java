@@ -7,7 +7,7 @@ package io.jccl.offload.memplan;
  * @param what the data
  * @param bytes sent by one GPU (collectives and copies), or read or written for it (drives)
  * @param group the ranks that exchange them
- * @param calls operations that they are divided into
+ * @param calls number of operations they are divided into
  */
 public record Traffic(Kind kind, String what, long bytes, Group group, long calls) {
     /** Ranks that exchange bytes. */
@@ -22,11 +22,11 @@ public record Traffic(Kind kind, String what, long bytes, Group group, long call
         PIPELINE,
         /** Ranks that split a sample's tokens. */
         CONTEXT,
-        /** Ranks that share out the experts. */
+        /** Ranks that split the experts. */
         EXPERT
     }
 
-    /** Ways of moving bytes. A collective's are those of a ring. */
+    /** Ways of moving bytes. Volumes of collectives are those of a ring. */
     public enum Kind {
         /** Sum over ranks, result on all: {@code 2 (n-1)/n} of the buffer. */
         ALL_REDUCE("allReduce"),
@@ -34,7 +34,7 @@ public record Traffic(Kind kind, String what, long bytes, Group group, long call
         REDUCE_SCATTER("reduceScatter"),
         /** Shards to all: {@code (n-1)/n} of the buffer. */
         ALL_GATHER("allGather"),
-        /** Blocks from each to each. */
+        /** Blocks from every rank to every rank. */
         ALL_TO_ALL("allToAll"),
         /** To the next stage of a pipeline, or the next rank of a ring. */
         SEND("send"),

@@ -3,21 +3,21 @@ package io.jccl.offload.memplan;
 import java.util.List;
 
 /**
- * Whose code trains a model, by the bytes that it holds for each parameter.
+ * The system that trains a model, described by the bytes it holds per parameter.
  *
  * @param name as on a command line
- * @param one whether the parameter that is stored is the master, from which narrower ones are made
- *     when a layer is gathered
+ * @param one whether the stored parameter is the master, which is cast to narrower types when a
+ *     layer is gathered
  * @param gradient bytes of an accumulated gradient; 0 to use the precision's
  * @param copiesGradients whether an optimizer off the device holds the gradients in float32 too
- * @param exchangesBehind whether what tensor and expert parallelism and a pipeline exchange runs
- *     behind compute, and a token crosses to a machine once for all its experts there
+ * @param exchangesBehind whether exchanges of tensor and expert parallelism and of a pipeline
+ *     overlap with compute, and a token is sent to a machine once for all its experts there
  */
 public record TrainingSystem(
         String name, boolean one, int gradient, boolean copiesGradients, boolean exchangesBehind) {
     /**
-     * This library's {@link io.jccl.offload.zero.ZeroOptimizer}: parameter, accumulator in a type
-     * of choice, master and moments; an offloaded step reads the accumulator itself.
+     * This library's {@link io.jccl.offload.zero.ZeroOptimizer}: parameter, accumulator in a chosen
+     * type, master and moments; an offloaded step reads the accumulator itself.
      */
     public static final TrainingSystem JCCL = new TrainingSystem("jccl", false, 0, false, false);
 
@@ -31,7 +31,7 @@ public record TrainingSystem(
 
     /**
      * PyTorch's fully sharded data parallelism: parameters, gradients and moments of the
-     * parameter's own type, float32; what is gathered is cast (arXiv 2304.11277, section 4.4).
+     * parameter's own type, float32; gathered parameters are cast (arXiv 2304.11277, section 4.4).
      */
     public static final TrainingSystem FSDP = new TrainingSystem("fsdp", true, 0, false, false);
 
@@ -88,8 +88,8 @@ public record TrainingSystem(
     }
 
     /**
-     * Bytes of a parameter's narrowed copies, by rows and by columns, in addition to the one that
-     * is stored. Megatron stores them in its place ({@code --fp8-param-gather}).
+     * Bytes of a parameter's narrowed copies, by rows and by columns, in addition to the stored
+     * one. Megatron stores them in its place ({@code --fp8-param-gather}).
      */
     int narrowed(Precision precision) {
         boolean narrows = precision.operand() < precision.parameter();
@@ -106,7 +106,7 @@ public record TrainingSystem(
         return optimizer.bytes(precision) - (one ? precision.master() : 0);
     }
 
-    /** Bytes of the further gradient that an optimizer off the device holds. */
+    /** Bytes of the additional gradient that an optimizer off the device holds. */
     int heldGradient(Precision precision) {
         return copiesGradients ? precision.offloadedGradient() : 0;
     }

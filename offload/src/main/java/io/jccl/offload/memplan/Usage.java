@@ -1,14 +1,14 @@
 package io.jccl.offload.memplan;
 
 /**
- * What one tier holds, in bytes: per GPU for the device, per machine otherwise.
+ * The bytes that one tier holds: per GPU for the device, per machine otherwise.
  *
  * @param parameters parameters that the model computes with
  * @param gradients gradients as computed
  * @param optimizer master parameters, moments, and the gradients that an offloaded optimizer holds
  * @param activations activations kept from the forward pass
- * @param temporary activations computed again, gradients of activations, workspaces
- * @param communication layers and gradients on their way, slots before NVMe, NCCL's buffers
+ * @param temporary recomputed activations, gradients of activations, workspaces
+ * @param communication layers and gradients in transit, staging slots for NVMe, NCCL's buffers
  * @param reserved runtime, operating system, and what allocators cannot use
  * @param capacity bytes of the tier
  */
@@ -31,7 +31,7 @@ public record Usage(
     }
 
     /**
-     * What the training needs, without what is reserved.
+     * What training needs, without the reserved bytes.
      *
      * @return bytes
      */
@@ -49,7 +49,7 @@ public record Usage(
     }
 
     /**
-     * What is missing.
+     * The shortfall.
      *
      * @return bytes, 0 if it fits
      */

@@ -6,7 +6,7 @@ import io.jccl.offload.memplan.Traffic.Kind;
 import java.util.ArrayList;
 import java.util.List;
 
-/** What one GPU moves in a step. */
+/** The data that one GPU moves in a step. */
 final class Volumes {
     private Volumes() {}
 
@@ -60,7 +60,8 @@ final class Volumes {
         }
         boolean again = t.recomputation() == Recomputation.FULL;
         if (split.context() > 1) {
-            // Keys and values go round forward, and backward with their gradients.
+            // Keys and values circulate in the forward pass, and with their gradients in the
+            // backward pass.
             double keys = tokens * model.attention().keysAndValues() / t.tensor() * e;
             int rounds = again ? 4 : 3;
             add(
@@ -104,7 +105,7 @@ final class Volumes {
             add(list, Kind.TO_DEVICE, "parameters", e * needs.held1());
         }
         if (t.gradients() != Tier.DEVICE) {
-            // Gradients on the host are summed there: every micro-batch brings its own.
+            // Gradients on the host are summed there: every micro-batch transfers its own.
             add(list, Kind.TO_HOST, "gradients", m * g * needs.held2());
         } else if (offloaded) {
             add(list, Kind.TO_HOST, "gradients", g * needs.held1());

@@ -1,16 +1,16 @@
 package io.jccl.offload.memplan;
 
 /**
- * What the fullest rank computes and touches: its layers, and the output matrix, which in a
+ * Compute and memory traffic of the most loaded rank: its layers, and the output matrix, which in a
  * pipeline is the last stage's.
  *
  * @param layers layers of a rank
  * @param products operations of a forward pass of one micro-batch in its layers' matrices
  * @param last part of {@code products} in each layer's last matrix, the MLP's output
- * @param attention the same in attention, scores that the causal mask hides included
+ * @param attention the same in attention, including scores hidden by the causal mask
  * @param output the same in the output matrix
- * @param backward operations of a backward pass in matrices, in forward passes: 2, or 1 if adapters
- *     alone are trained
+ * @param backward matrix operations of a backward pass, in forward passes: 2, or 1 if only adapters
+ *     are trained
  * @param touched bytes that the parts between the matrices write in that pass: all that a backward
  *     pass without recomputation would keep
  * @param logits bytes of the logits in float32
@@ -46,7 +46,7 @@ public record Work(
         double attention = scores * model.layers() * share;
         double all = forward.withoutRecomputation() / 3;
         double outputOfAll = 2 * samples * model.sequence() * h * model.vocabulary();
-        // What is narrowed for products is written in full too.
+        // Tensors narrowed for products are also written in full.
         Activations kept = Activations.of(job.with(job.precision().wide()), t);
         Experts experts = model.experts();
         double inMlp = experts == null ? model.mlp().matrices(h) : experts.matrices(h);

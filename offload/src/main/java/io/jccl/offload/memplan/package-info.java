@@ -1,6 +1,6 @@
 /**
- * What training a transformer needs of each tier of memory, how much it moves and computes, what
- * fits, and the largest model that does. Formulas only: nothing here touches a device.
+ * How much memory training a transformer needs in each tier, how much it moves and computes,
+ * whether it fits, and the largest model that fits. Formulas only: nothing here touches a device.
  */
 @NullMarked
 package io.jccl.offload.memplan;

@@ -20,7 +20,9 @@ final class BlockMover {
         this.number = number;
     }
 
-    /** Moves what an operation wants of a block, and returns whether it had to be copied. */
+    /**
+     * Moves the part of a block that an operation covers, and returns whether it had to be copied.
+     */
     boolean move(IoTicket t, Region region, int block, MemoryView view) throws IOException {
         long blockAt = (long) block * files.blockBytes;
         int length = region.length(block);

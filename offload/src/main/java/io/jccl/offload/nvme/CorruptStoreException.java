@@ -13,7 +13,7 @@ public final class CorruptStoreException extends JcclException {
     /** The file. */
     private final String file;
 
-    /** Where in it. */
+    /** Position in it. */
     private final long offset;
 
     CorruptStoreException(

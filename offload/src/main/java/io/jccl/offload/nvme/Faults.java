@@ -3,11 +3,11 @@ package io.jccl.offload.nvme;
 import java.io.IOException;
 import org.jspecify.annotations.Nullable;
 
-/** What an error of the system means. */
+/** Meaning of the operating system's errors. */
 final class Faults {
     private Faults() {}
 
-    /** Whether there was no room. The texts are those of strerror for ENOSPC and EDQUOT. */
+    /** Whether there was no space. The texts are those of strerror for ENOSPC and EDQUOT. */
     static boolean isFull(@Nullable Throwable error) {
         for (Throwable e = error; e != null; e = e.getCause()) {
             String text = e instanceof IOException ? e.getMessage() : null;

@@ -83,7 +83,7 @@ final class FileBackend implements IoBackend {
     }
 
     /**
-     * O_DIRECT, or null if this JVM has no name for it. It is looked up since javac warns of the
+     * O_DIRECT, or null if this JVM has no name for it. It is looked up since javac warns about the
      * package of {@code com.sun.nio.file.ExtendedOpenOption} wherever it is named.
      */
     private static @Nullable OpenOption direct() {
@@ -95,7 +95,7 @@ final class FileBackend implements IoBackend {
                 }
             }
         } catch (ClassNotFoundException e) {
-            // As said above.
+            // See above.
         }
         return null;
     }

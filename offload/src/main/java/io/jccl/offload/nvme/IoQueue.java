@@ -40,7 +40,7 @@ final class IoQueue {
     private boolean exclusive;
     private boolean closed;
 
-    /** Why nothing can be written any more. */
+    /** Why writes are refused. */
     private @Nullable JcclException broken;
 
     private long bytesRead;
@@ -50,7 +50,7 @@ final class IoQueue {
     /**
      * A queue whose threads are not started.
      *
-     * @param store what messages call the store
+     * @param store name of the store in messages
      */
     IoQueue(StoreFiles files, NvmeOptions options, String store) {
         this.files = files;
@@ -74,7 +74,7 @@ final class IoQueue {
         }
     }
 
-    // ---- What the store does
+    // ---- Called by the store
 
     /** Adds an operation, once there is room for it and, for a write, no exclusive section. */
     synchronized IoTicket submit(
@@ -191,7 +191,8 @@ final class IoQueue {
     }
 
     /**
-     * Cancels what is not under way, after waiting for an exclusive section, and ends the threads.
+     * Cancels what is not in progress, after waiting for an exclusive section, and ends the
+     * threads.
      *
      * @return false if it was closed before
      */
@@ -225,7 +226,7 @@ final class IoQueue {
         return blocked;
     }
 
-    // ---- What tickets do
+    // ---- Called by tickets
 
     synchronized boolean cancel(IoTicket t) {
         if (drop(t)) {
@@ -268,7 +269,7 @@ final class IoQueue {
         }
     }
 
-    // ---- What workers do
+    // ---- Called by workers
 
     /** Waits for a block to move; returns false once the queue is closed. */
     synchronized boolean take(IoWorker worker) {

@@ -171,7 +171,7 @@ final class Manifest {
         to.flip();
     }
 
-    /** Reads a manifest, or throws with what is wrong with it. */
+    /** Reads a manifest, or throws an exception with what is wrong. */
     static Content read(Path file) throws IOException {
         long size = Files.size(file);
         if (size < FIXED + 4 || size > Integer.MAX_VALUE - 8) {

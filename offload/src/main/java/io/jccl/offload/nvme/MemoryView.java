@@ -6,8 +6,8 @@ import java.lang.ref.WeakReference;
 import java.nio.ByteBuffer;
 
 /**
- * The memory of a buffer in the forms that I/O takes, made once for a buffer, so that no operation
- * makes objects.
+ * The memory of a buffer in the forms that I/O needs, created once per buffer, so that operations
+ * create no objects.
  */
 final class MemoryView {
     /** A ByteBuffer has at most 2^31 - 1 bytes. A block begins in one window and ends in it. */
@@ -23,7 +23,7 @@ final class MemoryView {
         this(buffer, buffer.asSegment(), workers, blockBytes);
     }
 
-    /** Memory of a worker itself. */
+    /** A worker's own memory. */
     MemoryView(MemorySegment memory, int workers) {
         this(null, memory, workers, 0);
     }
@@ -61,7 +61,7 @@ final class MemoryView {
         return windows.length > 0 && ((memory.address() + at) & (alignment - 1)) == 0;
     }
 
-    /** Some of the bytes, for one worker until it asks again. */
+    /** Some of the bytes, for one worker until its next call. */
     ByteBuffer bytes(int worker, long at, int length) {
         ByteBuffer window = windows[worker][(int) (at >> WINDOW_LOG2)];
         int from = (int) (at & ((1L << WINDOW_LOG2) - 1));

@@ -13,7 +13,8 @@ import java.util.Objects;
  *     blocks the caller. 1 or more
  * @param directIo whether to bypass the page cache
  * @param scratch if true, the file has no name and disappears when the store is closed or the
- *     process dies; nothing can be committed, and data takes its size once instead of twice
+ *     process dies; nothing can be committed, and data takes its size on the drive once instead of
+ *     twice
  * @param timeout how long to wait for a place in the queue, for writes to end before a commit, and
  *     for reads and writes in progress when the store is closed
  */

@@ -125,7 +125,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
     // Regions.
 
     /**
-     * Finds a region, or creates one filled with zeros. A new region survives a crash once it was
+     * Finds a region, or creates one filled with zeros. A new region survives a crash once it is
      * part of a commit.
      *
      * @param name its name, up to 1024 characters

@@ -11,7 +11,7 @@ import io.jccl.offload.TierStore;
  * awaited before the second begins.
  */
 public final class Region implements TierStore.Place {
-    // What is known of a block.
+    // Flags of a block's state.
     /** Which slot the last commit points to: 0 or 1. */
     static final int SLOT = 1;
 
@@ -259,7 +259,7 @@ public final class Region implements TierStore.Place {
         }
     }
 
-    /** What a block has after the next commit; see {@link Manifest}. */
+    /** The state of a block after the next commit; see {@link Manifest}. */
     synchronized int stateToCommit(int block) {
         int slot = newest(block);
         return slot < 0 ? 0 : WRITTEN | slot;

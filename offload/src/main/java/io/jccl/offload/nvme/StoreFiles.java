@@ -261,7 +261,7 @@ final class StoreFiles {
         ByteBuffer start = ByteBuffer.allocate(size);
         try (FileChannel c = FileChannel.open(data, StandardOpenOption.READ)) {
             while (start.hasRemaining() && c.read(start) > 0) {
-                // Goes on.
+                // Keep reading.
             }
         }
         return start.flip();

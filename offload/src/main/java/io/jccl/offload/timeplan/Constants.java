@@ -4,8 +4,8 @@ import java.util.HashMap;
 import java.util.Map;
 
 /**
- * What a step reaches of what the hardware has: the resource {@code constants.properties}, each
- * number with its source.
+ * How much of the hardware's performance a step achieves: the resource {@code
+ * constants.properties}, each number with its source.
  *
  * @param values by name
  */

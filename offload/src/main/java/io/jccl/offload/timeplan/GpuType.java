@@ -12,7 +12,7 @@ import java.util.Optional;
  * package, each with its source.
  *
  * @param name short name, such as {@code H100}
- * @param model as the topology's readers know it
+ * @param model name in the topology's readers
  * @param fp8 dense TFLOP/s in 8-bit floats; 0 if the hardware lacks them
  * @param fp16 in float16
  * @param bf16 in bfloat16; 0 if the hardware lacks it
@@ -22,7 +22,7 @@ import java.util.Optional;
  * @param memoryGbps GB/s of that memory
  * @param pcieGbps GB/s to and from the host, one way
  * @param link code between two of them, as {@code nvidia-smi topo -m} prints it
- * @param nicGbit Gbit/s of NIC for each GPU in the usual machine; 0 if there is none
+ * @param nicGbit Gbit/s of NIC for each GPU in a typical machine; 0 if there is none
  */
 public record GpuType(
         String name,
@@ -109,7 +109,8 @@ public record GpuType(
     }
 
     /**
-     * The type of a GPU that its driver names: the longest name that fits, H100-PCIe before H100.
+     * The type of a GPU by the driver's name for it: the longest name that matches, H100-PCIe
+     * before H100.
      *
      * @param model such as {@code NVIDIA H100 80GB HBM3}
      * @return the type, if it is known
@@ -139,7 +140,7 @@ public record GpuType(
     }
 
     /**
-     * Dense operations a second.
+     * Dense operations per second.
      *
      * @param precision number formats
      * @return TFLOP/s of products

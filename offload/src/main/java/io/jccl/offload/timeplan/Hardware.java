@@ -16,11 +16,11 @@ import java.util.regex.Pattern;
  * A machine to predict times on. Immutable, and safe for use by many threads.
  *
  * @param name for display
- * @param gpus how many
+ * @param gpus number of GPUs
  * @param bytes memory of each
- * @param rates what a rank of a job reaches
+ * @param rates what a rank of a job achieves
  * @param links its links
- * @param overlaps whether transfers can run behind compute
+ * @param overlaps whether transfers can overlap with compute
  * @param notes what was assumed; for display
  */
 public record Hardware(
@@ -46,7 +46,7 @@ public record Hardware(
     };
 
     /**
-     * What the options may change of a machine; 0 for the shipped figure.
+     * Figures of a machine that options override; 0 for the shipped figure.
      *
      * @param nicGbit Gbit/s of NIC for each GPU
      * @param hostGbps GB/s of host memory that the optimizer reaches
@@ -55,7 +55,7 @@ public record Hardware(
      */
     public record Given(
             double nicGbit, double hostGbps, double nvmeReadGbps, double nvmeWriteGbps) {
-        /** Nothing. */
+        /** No overrides. */
         public static final Given NONE = new Given(0, 0, 0, 0);
     }
 
@@ -67,7 +67,7 @@ public record Hardware(
     /**
      * The message for a machine with too few GPUs.
      *
-     * @param asked how many are asked for
+     * @param asked number requested
      * @return what is there, and what to do
      */
     public String tooFew(int asked) {
@@ -85,7 +85,7 @@ public record Hardware(
      * A machine by type and number of its GPUs.
      *
      * @param name such as {@code H100x8}
-     * @param given what to change of the shipped figures
+     * @param given overrides of the shipped figures
      * @return the machine
      * @throws IllegalArgumentException if the name is not of that form or the type is unknown
      */
@@ -115,7 +115,7 @@ public record Hardware(
      * @param name for display
      * @param machine its links
      * @param type its GPUs
-     * @param given what to change of the shipped figures
+     * @param given overrides of the shipped figures
      * @return the machine
      */
     public static Hardware of(String name, Topology machine, GpuType type, Given given) {
@@ -154,12 +154,12 @@ public record Hardware(
     }
 
     /**
-     * What a rank reaches on a GPU that was measured.
+     * Rates of a rank on a GPU that was measured.
      *
      * @param type its type
-     * @param given what to change of the shipped figures
-     * @param product TFLOP/s of the best product whose operands are not narrowed, measured by
-     *     itself
+     * @param given overrides of the shipped figures
+     * @param product TFLOP/s of the best product whose operands are not narrowed, measured in
+     *     isolation
      * @param memory GB/s of its memory, measured
      * @param job the job
      * @return the rates: measured ones, reduced as training reduces those of the data sheet
@@ -196,7 +196,7 @@ public record Hardware(
         return job.kernel() == AttentionKernel.FLASH3 ? "flash3" : "flash";
     }
 
-    /** As {@code nvidia-smi topo -m} would print it: a NIC beside each GPU, if there are any. */
+    /** As {@code nvidia-smi topo -m} would print it: with a NIC for each GPU, if there are any. */
     private static String matrix(GpuType type, int gpus, boolean nics) {
         boolean cube = gpus <= 8 && type.model().equals("V100");
         StringBuilder text = new StringBuilder();

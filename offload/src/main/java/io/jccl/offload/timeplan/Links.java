@@ -10,8 +10,8 @@ public interface Links {
      *
      * @param op the operation
      * @param gpus the members on the first machine: indices of its GPUs
-     * @param machines machines that have as many members each
-     * @param bytes size as nccl-tests states it: of all ranks' parts together
+     * @param machines number of machines, each with as many members
+     * @param bytes size as nccl-tests defines it: of all ranks' parts together
      * @return seconds
      */
     double seconds(Operation op, List<Integer> gpus, int machines, long bytes);

@@ -9,7 +9,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
-/** Times from the topology's cost model; what it plans is kept. */
+/** Times from the topology's cost model; its plans are cached. */
 final class PlannedLinks implements Links {
     private record Key(Operation op, List<Integer> gpus, int machines) {}
 

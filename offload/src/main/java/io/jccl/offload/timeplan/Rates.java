@@ -1,15 +1,16 @@
 package io.jccl.offload.timeplan;
 
 /**
- * What one rank's device and its share of the machine reach in training, not the data sheet's
+ * Rates that one rank's device and its share of the machine achieve in training, not data sheet
  * values.
  *
- * @param peak TFLOP/s that utilisation is stated against
+ * @param peak TFLOP/s that utilization refers to
  * @param products TFLOP/s of products with the layers' matrices
  * @param wide TFLOP/s of the other products, whose operands are not narrowed
- * @param attention TFLOP/s of flash attention, hidden scores counted; 0 if it computes as products
- * @param elementwise GB/s in the parts between the matrices; infinite if the rate of products has
- *     them
+ * @param attention TFLOP/s of flash attention, including hidden scores; 0 if it computes as
+ *     products
+ * @param elementwise GB/s in the parts between the matrices; infinite if the rate of products
+ *     includes them
  * @param memory GB/s of device memory in the optimizer
  * @param pcie GB/s between device and host, one way
  * @param host GB/s of host memory that a rank's optimizer on the CPU reaches

@@ -8,14 +8,14 @@ import java.util.List;
  * The predicted time of a step, in seconds. Compute, bubble, update and exposed transfers add up to
  * it.
  *
- * @param plan what it is the time of
+ * @param plan the plan that is timed
  * @param seconds of the step
  * @param compute of the slowest rank, recomputation included
  * @param recomputation part of {@code compute}
  * @param bubble a pipeline's idle time
- * @param update of the optimizer, with what it waits for
+ * @param update of the optimizer, including transfers it waits for
  * @param moved the plan's traffic with its times
- * @param peak TFLOP/s of a device, which utilisation is stated against
+ * @param peak TFLOP/s of a device, which utilization refers to
  */
 public record StepTime(
         Plan plan,
@@ -30,8 +30,8 @@ public record StepTime(
      * Bytes and their time.
      *
      * @param traffic the bytes
-     * @param seconds that the transfers take, wherever they run
-     * @param exposed part in which the rank waits
+     * @param seconds that the transfers take, overlapped or not
+     * @param exposed part during which the rank waits
      */
     public record Moved(Traffic traffic, double seconds, double exposed) {
         /**
@@ -50,7 +50,7 @@ public record StepTime(
     }
 
     /**
-     * Tokens of all ranks a second.
+     * Tokens of all ranks per second.
      *
      * @return the rate
      */
@@ -59,7 +59,7 @@ public record StepTime(
     }
 
     /**
-     * Tokens of one rank a second.
+     * Tokens of one rank per second.
      *
      * @return the rate
      */
@@ -68,7 +68,7 @@ public record StepTime(
     }
 
     /**
-     * Model FLOPs utilisation: operations without recomputation, of the peak.
+     * Model FLOPs utilization: operations without recomputation, relative to the peak.
      *
      * @return 0 to 1
      */
@@ -77,7 +77,7 @@ public record StepTime(
     }
 
     /**
-     * Operations of a rank a second, recomputation included.
+     * Operations of a rank per second, including recomputation.
      *
      * @return TFLOP/s
      */

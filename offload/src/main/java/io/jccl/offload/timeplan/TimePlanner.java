@@ -24,13 +24,13 @@ import java.util.stream.IntStream;
 
 /**
  * Predicts the time of a step: a roofline for each layer, the topology's cost model for each
- * collective, and what of it runs behind compute.
+ * collective, and their overlap with compute.
  *
  * <p>Ranks of a tensor-parallel group are neighbours, then those of a sample's context, then
- * data-parallel ones; a pipeline's stages are furthest apart. Gradients are reduced behind the
- * backward pass, parameters gathered and fetched behind the layers before; what tensor parallelism,
- * expert parallelism and a pipeline exchange is waited for. docs/plan-time.md compares predictions
- * with published runs.
+ * data-parallel ones; a pipeline's stages are furthest apart. Gradients are reduced during the
+ * backward pass, parameters are gathered and fetched during the preceding layers; exchanges of
+ * tensor parallelism, expert parallelism and a pipeline are exposed. docs/plan-time.md compares
+ * predictions with published runs.
  *
  * <p><b>Threads:</b> any.
  */
@@ -54,10 +54,10 @@ public final class TimePlanner {
     /**
      * Predicts a step.
      *
-     * @param plan what is trained, and how; whether it fits does not matter
+     * @param plan what is trained, and how; it need not fit
      * @param hardware one of the plan's machines
-     * @param overlap whether gradients and parameters move behind compute; without, every transfer
-     *     is waited for
+     * @param overlap whether transfers of gradients and parameters overlap with compute; otherwise
+     *     all are exposed
      * @return the times
      * @throws IllegalArgumentException if the machine has fewer GPUs than the plan, or lacks what
      *     the plan needs
@@ -111,7 +111,7 @@ public final class TimePlanner {
                 Group.CONTEXT, m * attention * (t.recomputation() == Recomputation.NONE ? 3 : 4));
 
         if (job.system().exchangesBehind()) {
-            // One after the other, all behind the same compute.
+            // One after the other, all overlapping with the same compute.
             double left = m * micro;
             for (Group group : List.of(Group.TENSOR, Group.EXPERT, Group.PIPELINE)) {
                 windows.put(group, left);
@@ -148,7 +148,7 @@ public final class TimePlanner {
         double update = Math.max(here, ports(ofUpdate));
         ofUpdate.forEach(x -> moved.add(new StepTime.Moved(x, port(x), 0)));
 
-        // A pipeline fills with what every micro-batch takes.
+        // Filling the pipeline takes the time of micro-batches, including their transfers.
         ModelParallel split = t.split();
         double inMicro =
                 moved.stream()
@@ -187,7 +187,10 @@ public final class TimePlanner {
         return flops / (teraflops * 1e12);
     }
 
-    /** Adds transfers that run one after the other behind at most {@code window} of compute. */
+    /**
+     * Adds transfers that run one after the other and overlap with at most {@code window} of
+     * compute.
+     */
     private void add(
             List<StepTime.Moved> moved, List<Traffic> some, double window, double together) {
         if (some.isEmpty()) {
@@ -210,7 +213,7 @@ public final class TimePlanner {
         return some.stream().mapToDouble(this::time).sum();
     }
 
-    /** Seconds of copies and drives, which run side by side: each direction, and the drives. */
+    /** Seconds of copies and drives, which run concurrently: each direction, and the drives. */
     private double ports(List<Traffic> some) {
         double in = sum(some.stream().filter(x -> x.kind() == Kind.TO_DEVICE).toList());
         double out = sum(some.stream().filter(x -> x.kind() == Kind.TO_HOST).toList());
@@ -256,9 +259,8 @@ public final class TimePlanner {
     }
 
     /**
-     * The part of the copies of tokens that crosses between machines if each does so once for all
-     * experts of its there: of k experts at random on M machines, {@code M (1 - (1 - 1/M)^k)}
-     * machines are met.
+     * The part of token copies that crosses between machines if each token does so once for all its
+     * experts there: k random experts are on {@code M (1 - (1 - 1/M)^k)} of M machines.
      */
     private double crossings(int members, int stride) {
         int machines = machines(members, stride);

@@ -24,12 +24,12 @@ import java.util.Set;
  * writes them ({@code model.safetensors.index.json}). Files are mapped, so that only what is read
  * comes from the drive. Headers are checked when a file is opened.
  *
- * <p>Elements are little-endian, as the machines that run this library are.
+ * <p>Elements are little-endian, like the machines that run this library.
  *
- * <p><b>Threads:</b> any number may read; close when none does.
+ * <p><b>Threads:</b> any number may read; close it when none does.
  */
 public final class Safetensors implements AutoCloseable {
-    /** What is added to the name of a file to name its index. */
+    /** Suffix of a file's name for its index. */
     public static final String INDEX = ".index.json";
 
     /** Elements converted at a time. */
@@ -51,8 +51,8 @@ public final class Safetensors implements AutoCloseable {
      *     names are in the same folder
      * @return the tensors of all files
      * @throws NoSuchFileException if a file is missing
-     * @throws IOException if a file was cut or is not in this format, or a tensor is not in the
-     *     file that the index names; the message names file and tensor
+     * @throws IOException if a file is truncated or is not in this format, or a tensor is not in
+     *     the file that the index names; the message names file and tensor
      */
     public static Safetensors open(Path file) throws IOException {
         Safetensors all = new Safetensors(file);
@@ -196,10 +196,10 @@ public final class Safetensors implements AutoCloseable {
     }
 
     /**
-     * A tensor that has to have a shape and elements that can be converted to float32.
+     * A tensor of an expected shape whose elements can be converted to float32.
      *
      * @param name its name
-     * @param shape the shape expected
+     * @param shape the expected shape
      * @return type and shape
      * @throws IOException if it is missing, or of another shape or type; the message names it
      */
@@ -237,8 +237,8 @@ public final class Safetensors implements AutoCloseable {
      *
      * @param name the tensor
      * @param from the first element
-     * @param to as many elements as it has, in host memory: of the tensor's own type, or float32
-     *     for those of types BF16, F16 and F32
+     * @param to target for as many elements as it has, in host memory: of the tensor's own type, or
+     *     float32 for those of types BF16, F16 and F32
      * @throws IOException if there is no such tensor, or it is of another type; the message names
      *     it
      * @throws IndexOutOfBoundsException if the elements do not lie within the tensor

@@ -20,7 +20,7 @@ import java.util.List;
 import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
-/** One mapped file, checked in whole before any element is read. */
+/** One mapped file, fully checked before any element is read. */
 final class SafetensorsFile {
     /** The limit of the format's own library. */
     static final long MOST_HEADER = 100_000_000;
@@ -31,7 +31,7 @@ final class SafetensorsFile {
     private static final ValueLayout.OfLong LENGTH =
             ValueLayout.JAVA_LONG_UNALIGNED.withOrder(ByteOrder.LITTLE_ENDIAN);
 
-    /** A tensor and where its elements lie behind the header. */
+    /** A tensor and the position of its elements after the header. */
     record Entry(WeightTensor tensor, long from, long to) {}
 
     final Path file;
@@ -160,7 +160,7 @@ final class SafetensorsFile {
         }
     }
 
-    /** Tensors have to lie one after the other, from the first byte of the data to the last. */
+    /** Tensors must be contiguous, from the first byte of the data to the last. */
     private void checkPlaces() throws IOException {
         List<Entry> all = new ArrayList<>(entries.values());
         all.sort(Comparator.comparingLong(Entry::from).thenComparingLong(Entry::to));

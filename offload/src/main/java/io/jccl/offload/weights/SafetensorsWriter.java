@@ -40,7 +40,7 @@ public final class SafetensorsWriter {
          * @param tensor the tensor
          * @return its elements in host memory, valid until the next call: of its own type, or
          *     float32 for types BF16, F16 and F32, rounded to nearest even
-         * @throws IOException if they cannot be had
+         * @throws IOException if they cannot be obtained
          */
         Buffer elements(WeightTensor tensor) throws IOException;
     }
@@ -53,8 +53,8 @@ public final class SafetensorsWriter {
      * @param tensors in the order in which they are written
      * @param source their elements
      * @throws IOException if writing fails; an existing file is then unchanged
-     * @throws IllegalArgumentException if two tensors have one name, or elements are of the wrong
-     *     number or type; the message names the tensor
+     * @throws IllegalArgumentException if two tensors have the same name, or elements are of the
+     *     wrong number or type; the message names the tensor
      */
     public static void write(
             Path file, Map<String, String> metadata, List<WeightTensor> tensors, Source source)
@@ -103,7 +103,7 @@ public final class SafetensorsWriter {
             }
             out.writeEndObject();
         }
-        // Data begins at a multiple of 8, which spaces fill up.
+        // Data begins at a multiple of 8; the header is padded with spaces.
         while (text.size() % Long.BYTES != 0) {
             text.write(' ');
         }

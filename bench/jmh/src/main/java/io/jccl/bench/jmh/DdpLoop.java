@@ -40,7 +40,7 @@ final class DdpLoop implements Callable<Integer> {
     enum Compute {
         /** On the rank's core, as arithmetic that keeps it busy. */
         CORE,
-        /** Elsewhere, as on a GPU: the core is idle for that time. */
+        /** Elsewhere, such as on a GPU: the core is idle for that time. */
         AWAY
     }
 

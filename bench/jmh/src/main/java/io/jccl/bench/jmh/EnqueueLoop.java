@@ -38,7 +38,7 @@ import picocli.CommandLine.Spec;
 /**
  * Measures the time to enqueue an allReduce on all ranks at once, without the work of the streams:
  * a host function holds each stream while calls are timed. Rounds with {@link Communicator}
- * alternate with rounds that call NCCL directly, and with a loop of C in this process if there is a
+ * alternate with rounds that call NCCL directly, and with a loop in C in this process if there is a
  * {@link JniTwin}, so that all see the same machine. {@code nccl_allreduce -E} measures the same
  * from a program in C.
  */
@@ -69,7 +69,7 @@ final class EnqueueLoop implements Callable<Integer> {
         static final NcclApi NCCL = NativeLibraries.nccl();
     }
 
-    /** A way to enqueue, and what its rounds took. */
+    /** A way to enqueue, and the times of its rounds. */
     private record Way(String name, IntConsumer enqueue, double[] nanos) {}
 
     @Override
@@ -110,7 +110,7 @@ final class EnqueueLoop implements Callable<Integer> {
         return 0;
     }
 
-    /** Lines for one rank: the way, the rank, and least, tenth percentile and median. */
+    /** Lines for one rank: the way, the rank, and minimum, tenth percentile and median. */
     private String measure(
             Communicator comm, long handle, AtomicIntegerArray held, CyclicBarrier barrier) {
         try (Stream stream = comm.device().newStream();

@@ -23,7 +23,7 @@ import picocli.CommandLine.Spec;
 
 /**
  * {@code jccl expert-loop}: tokens to experts and back, alternating with two plain allToAll of the
- * same bytes, so that both meet the same load. Prints the median and the fastest of each, and
+ * same bytes, so that both see the same load. Prints the median and the fastest of each, and
  * tokens/s. The figures of docs/parallel-experts.md.
  */
 @Command(

@@ -1,7 +1,7 @@
 package io.jccl.bench.jmh;
 
 /**
- * What our calls of NCCL are compared with, through JNI; {@code bench/peers/jni_twin.c} is the C
+ * The JNI calls that our calls to NCCL are compared with; {@code bench/peers/jni_twin.c} is the C
  * side.
  */
 @SuppressWarnings("restricted")
@@ -9,7 +9,7 @@ final class JniTwin {
     private JniTwin() {}
 
     /**
-     * Loads the C side, whose file the scripts in {@code bench/peers} name, and binds it to NCCL.
+     * Loads the C side from the file named by scripts in {@code bench/peers}, and binds it to NCCL.
      */
     static void load(String nccl) {
         String twin = System.getenv("JCCL_JNI_TWIN");
@@ -29,7 +29,7 @@ final class JniTwin {
 
     static native int ncclGetVersion(long outVersion);
 
-    /** Calls {@code ncclAllReduce} in a loop of C; returns the first result that is not 0. */
+    /** Calls {@code ncclAllReduce} in a loop in C; returns the first result that is not 0. */
     static native int enqueue(
             long send, long recv, long count, int type, int op, long comm, long stream, int calls);
 }

@@ -32,7 +32,7 @@ import picocli.CommandLine.Spec;
 final class MatmulLoop implements Callable<Integer> {
     private static final Pattern SHAPE = Pattern.compile("(\\d{1,6})x(\\d{1,6})x(\\d{1,6})(t?)");
 
-    /** Least multiplications in a sample, or elements of b that it reads. */
+    /** Minimum multiplications in a sample, or elements of b that it reads. */
     private static final double MULTIPLICATIONS = 1e9;
 
     private static final double ELEMENTS = 1e8;

@@ -9,8 +9,8 @@ import io.jccl.device.Stream;
 import java.util.List;
 
 /**
- * Every operation of a communicator in a form that can be repeated without end and without
- * allocation. Types are float32, roots are rank 0, streams are the default.
+ * Every operation of a communicator in a form that can be repeated indefinitely without allocation.
+ * Types are float32, roots are rank 0, streams are the default.
  */
 public enum Operation {
     /** Out of place. */
@@ -120,7 +120,7 @@ public enum Operation {
                     c.send(s, peer, t);
                 };
             }),
-    /** Send and receive at once with the neighbour, in a group with a body that is made once. */
+    /** Send and receive at once with the neighbour, in a group with a body that is created once. */
     GROUP(
             false,
             (c, s, r, t) -> {
@@ -156,7 +156,7 @@ public enum Operation {
 
     /** Consecutive blocks of unequal counts. */
     private record Blocks(long[] counts, long[] displs) {
-        /** Rank 0's block is larger by half of what each other gets, where that is possible. */
+        /** Rank 0's block is larger by half of every other rank's, where possible. */
         static Blocks of(Communicator c, Buffer all) {
             long[] counts = new long[c.size()];
             java.util.Arrays.fill(counts, all.count() / c.size());
@@ -200,7 +200,7 @@ public enum Operation {
     /**
      * Allocates buffers for one rank and binds the operation to them.
      *
-     * <p>Values are written, so that every page is there, and sum to 0 over two ranks, so that
+     * <p>Values are written, so that every page is present, and sum to 0 over two ranks, so that
      * repeating a sum in place neither overflows nor slows down.
      *
      * @param comm the rank

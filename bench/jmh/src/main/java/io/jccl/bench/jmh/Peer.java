@@ -10,7 +10,7 @@ import org.jspecify.annotations.Nullable;
  * this class is rank 1 and repeats it for as long as rank 0 lives.
  *
  * <p>The operation itself keeps the two in step: rank 1 waits inside it between two iterations of
- * JMH, so no other hand-shake is needed that would cost time or memory. At the end rank 0 leaves,
+ * JMH, so no other handshake is needed, which would cost time or memory. At the end rank 0 leaves,
  * which ends rank 1's wait with an error that is expected then.
  */
 final class Peer {

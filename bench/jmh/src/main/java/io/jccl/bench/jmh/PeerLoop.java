@@ -62,7 +62,7 @@ final class PeerLoop implements Callable<Integer> {
     }
 
     private void measure(Communicator comm) {
-        // The C programs come compiled; this one gets calls until it is.
+        // The C programs are already compiled; this one is called until it is.
         warmUp(comm, 2, JIT_WARM_UP);
         warmUp(comm, 1 << 14, JIT_WARM_UP / 10);
         for (long bytes : sizes) {

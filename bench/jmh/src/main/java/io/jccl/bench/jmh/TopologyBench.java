@@ -40,7 +40,7 @@ public class TopologyBench {
         {2, 6, 1}, {3, 7, 1}, {4, 5, 1}, {4, 6, 1}, {4, 7, 2}, {5, 6, 2}, {5, 7, 1}, {6, 7, 2}
     };
 
-    /** A machine, or many. */
+    /** One machine, or many. */
     public enum Machine {
         /** 8 GPUs, hybrid cube mesh, 4 NICs. */
         MESH_8,
@@ -106,7 +106,7 @@ public class TopologyBench {
         return plan(TopologyReader.topology(dump, options));
     }
 
-    /** A plan for 100,000 ranks, made once. */
+    /** A plan for 100,000 ranks, created once. */
     @State(Scope.Benchmark)
     public static class Large {
         @SuppressWarnings("NullAway.Init") // set by start()
