@@ -263,7 +263,7 @@ class MpiFaultTest {
         Outcome o = run(launcher, 2, POLL, "abort", 60_000);
         o.rankSays(0, "caught RankFailedException", "rank 1 aborted: the data is bad");
         o.rankSays(1, "caught RankFailedException", "rank 1 aborted: the data is bad");
-        o = run(launcher, 2, BLOCK, "abort", 60_000);
+        o = run(launcher, 2, BLOCK, "abort-and-stay", 60_000);
         o.says("cannot leave MPI", "rank 1 aborted: the data is bad");
     }
 

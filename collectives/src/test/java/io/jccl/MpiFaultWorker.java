@@ -126,10 +126,12 @@ final class MpiFaultWorker {
                 reduce();
                 reduce();
             }
-            case "abort" -> {
+            case "abort", "abort-and-stay" -> {
                 if (other) {
                     Thread.sleep(500);
                     comm.abort("the data is bad");
+                    // Once it ends, the launcher kills the other, which may have said nothing yet.
+                    Thread.sleep(fault.equals("abort") ? Duration.ZERO : LONG);
                 }
                 reduce();
             }
