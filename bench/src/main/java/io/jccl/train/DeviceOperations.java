@@ -5,13 +5,11 @@ import io.jccl.compute.AttentionShape;
 import io.jccl.compute.Compute;
 import io.jccl.compute.Layers;
 import io.jccl.compute.Norm;
-import io.jccl.compute.RandomFactors;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
-import io.jccl.parallel.RouterNoise;
 import java.util.ArrayList;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
@@ -114,8 +112,8 @@ final class DeviceOperations implements Operations {
     }
 
     @Override
-    public Layers layers() {
-        return layers;
+    public Compute compute() {
+        return compute;
     }
 
     @Override
@@ -218,69 +216,6 @@ final class DeviceOperations implements Operations {
         compute.cast(to, scratch, stream);
         compute.axpy(factor, from, scratch, stream);
         compute.cast(scratch, to, stream);
-    }
-
-    @Override
-    public void scaleNoise(RouterNoise noise, Buffer from, int features, long place, Buffer to) {
-        noise.scale(compute, from, features, place, to, stream);
-    }
-
-    @Override
-    public void addNoise(RouterNoise noise, Buffer logits, int experts, long place) {
-        noise.add(compute, logits, experts, place, stream);
-    }
-
-    @Override
-    public void scaleRandomly(RandomFactors factors, Buffer rows, int width, Buffer places) {
-        compute.mixture().scaleRandomly(factors, rows, width, places, 0, rows, stream);
-    }
-
-    @Override
-    public void mix(
-            Buffer x,
-            int width,
-            Buffer coefficient,
-            Buffer bias,
-            Buffer a,
-            Buffer b,
-            Buffer difference,
-            Buffer share) {
-        compute.mixture().mix(x, width, coefficient, bias, a, b, difference, share, stream);
-    }
-
-    @Override
-    public void scaleByShare(Buffer from, int width, Buffer share, boolean rest, Buffer to) {
-        compute.mixture().scaleByShare(from, width, share, rest, to, stream);
-    }
-
-    @Override
-    public void mixBackward(
-            Buffer x,
-            int width,
-            Buffer coefficient,
-            Buffer gradient,
-            Buffer difference,
-            Buffer share,
-            Buffer ofX,
-            Buffer sums,
-            Buffer scratch) {
-        compute.mixture()
-                .mixBackward(
-                        x,
-                        width,
-                        coefficient,
-                        gradient,
-                        difference,
-                        share,
-                        ofX,
-                        sums,
-                        scratch,
-                        stream);
-    }
-
-    @Override
-    public void addSums(Buffer sums, Buffer coefficient, Buffer bias) {
-        compute.mixture().addSums(sums, coefficient, bias, stream);
     }
 
     @Override

@@ -1,6 +1,7 @@
 package io.jccl.train;
 
 import io.jccl.Communicator;
+import io.jccl.compute.Mixture;
 import io.jccl.compute.RandomFactors;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
@@ -28,7 +29,7 @@ final class ExpertDropout {
 
     private final Buffer staging;
     private final Stream stream;
-    private final Operations operations;
+    private final Mixture mixture;
     private final double rate;
     private final long seed;
     private final Part part;
@@ -65,7 +66,7 @@ final class ExpertDropout {
             Part part,
             int width,
             Owned owned) {
-        this.operations = operations;
+        mixture = operations.compute().mixture();
         this.own = own;
         this.rate = rate;
         this.seed = seed;
@@ -135,7 +136,7 @@ final class ExpertDropout {
         for (int i = 0; i < pieces.size(); i++) {
             Piece p = pieces.get(i);
             Buffer rows = gradients ? p.gradient : p.squared;
-            operations.scaleRandomly(p.factors, rows, width, p.places);
+            mixture.scaleRandomly(p.factors, rows, width, p.places, 0, rows, stream);
         }
     }
 }

@@ -1,14 +1,10 @@
 package io.jccl.train;
 
 import io.jccl.compute.Compute;
-import io.jccl.compute.Layers;
-import io.jccl.compute.RandomFactors;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.kernel.AttentionLoops;
 import io.jccl.kernel.Chunks;
-import io.jccl.kernel.MixtureLoops;
-import io.jccl.parallel.RouterNoise;
 import java.lang.foreign.MemorySegment;
 import org.jspecify.annotations.Nullable;
 
@@ -152,13 +148,13 @@ final class HostOperations implements Operations {
     }
 
     @Override
-    public Layers layers() {
+    public Compute compute() {
         Compute own = compute;
         if (own == null) {
             own = Compute.host(team.threads());
             compute = own;
         }
-        return own.layers();
+        return own;
     }
 
     /** Root mean squares are computed again. */
@@ -257,90 +253,6 @@ final class HostOperations implements Operations {
         work.factor = factor;
         work.to = to.dataType();
         run(Kind.ACCUMULATE, from.count(), GRAIN, from, to);
-    }
-
-    @Override
-    public void scaleNoise(RouterNoise noise, Buffer from, int features, long place, Buffer to) {
-        noise.scale(from, features, place, to);
-    }
-
-    @Override
-    public void addNoise(RouterNoise noise, Buffer logits, int experts, long place) {
-        noise.add(logits, experts, place);
-    }
-
-    @Override
-    public void scaleRandomly(RandomFactors f, Buffer rows, int width, Buffer places) {
-        MixtureLoops.scale(
-                rows.asSegment(),
-                rows.count() / width,
-                width,
-                places.asSegment(),
-                0,
-                f.columns(),
-                f.firstColumn(),
-                f.jitter(),
-                f.jitterStream(),
-                f.dropout(),
-                f.dropoutStream(),
-                rows.asSegment());
-    }
-
-    @Override
-    public void mix(
-            Buffer x,
-            int width,
-            Buffer coefficient,
-            Buffer bias,
-            Buffer a,
-            Buffer b,
-            Buffer difference,
-            Buffer share) {
-        MixtureLoops.mix(
-                x.asSegment(),
-                share.count(),
-                width,
-                coefficient.asSegment(),
-                bias.asSegment(),
-                a.asSegment(),
-                b.asSegment(),
-                difference.asSegment(),
-                share.asSegment());
-    }
-
-    @Override
-    public void scaleByShare(Buffer from, int width, Buffer share, boolean rest, Buffer to) {
-        MixtureLoops.scaleByShare(
-                from.asSegment(), share.count(), width, share.asSegment(), rest, to.asSegment());
-    }
-
-    @Override
-    public void mixBackward(
-            Buffer x,
-            int width,
-            Buffer coefficient,
-            Buffer gradient,
-            Buffer difference,
-            Buffer share,
-            Buffer ofX,
-            Buffer sums,
-            Buffer scratch) {
-        MixtureLoops.mixBackward(
-                x.asSegment(),
-                share.count(),
-                width,
-                coefficient.asSegment(),
-                gradient.asSegment(),
-                difference.asSegment(),
-                share.asSegment(),
-                ofX.asSegment(),
-                sums.asSegment());
-    }
-
-    @Override
-    public void addSums(Buffer sums, Buffer coefficient, Buffer bias) {
-        int width = (int) (sums.count() - 1);
-        MixtureLoops.addSums(sums.asSegment(), width, coefficient.asSegment(), bias.asSegment());
     }
 
     @Override

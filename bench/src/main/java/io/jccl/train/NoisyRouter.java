@@ -50,7 +50,7 @@ final class NoisyRouter {
         readInputs(tokens, slot);
         product.forward();
         if (noise.adds() && room.training()) {
-            operations.addNoise(noise, logits, experts, room.place(slot));
+            noise.add(operations.compute(), logits, experts, room.place(slot), room.stream);
         }
     }
 
@@ -73,6 +73,6 @@ final class NoisyRouter {
 
     private void scale(Buffer tokens, int slot, Buffer to) {
         int features = Math.toIntExact(tokens.count() / (logits.count() / experts));
-        operations.scaleNoise(noise, tokens, features, room.place(slot), to);
+        noise.scale(operations.compute(), tokens, features, room.place(slot), to, room.stream);
     }
 }

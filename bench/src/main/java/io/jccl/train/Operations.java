@@ -1,11 +1,10 @@
 package io.jccl.train;
 
+import io.jccl.compute.Compute;
 import io.jccl.compute.Layers;
-import io.jccl.compute.RandomFactors;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
-import io.jccl.parallel.RouterNoise;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -44,8 +43,13 @@ interface Operations extends AutoCloseable {
     /** Attention of a micro-batch; scratch memory goes to the owner. */
     Attention attention(int sequences, int context, int heads, int keyHeads, int size, Owned owned);
 
-    /** The layers of the device, for operations that only some architectures have. */
-    Layers layers();
+    /** The kernels of the device, for operations that only some architectures have. */
+    Compute compute();
+
+    /** Those of layers. */
+    default Layers layers() {
+        return compute().layers();
+    }
 
     /** Elements that {@link #norm} keeps of each row. */
     int kept();
@@ -117,60 +121,6 @@ interface Operations extends AutoCloseable {
      * @param scratch as many float32, overwritten
      */
     void accumulate(Buffer from, float factor, Buffer to, Buffer scratch);
-
-    /** Multiplies a router's inputs, or their gradients, by the factors of noise. */
-    void scaleNoise(RouterNoise noise, Buffer from, int features, long place, Buffer to);
-
-    /** Adds noise to a router's logits. */
-    void addNoise(RouterNoise noise, Buffer logits, int experts, long place);
-
-    /**
-     * Multiplies rows by random factors.
-     *
-     * @param places of the rows: see {@code io.jccl.compute.Mixture#scaleRandomly}
-     */
-    void scaleRandomly(RandomFactors factors, Buffer rows, int width, Buffer places);
-
-    /**
-     * Mixes two outputs by learned shares: see {@code io.jccl.compute.Mixture#mix}.
-     *
-     * @param b overwritten
-     * @param difference receives a - b
-     * @param share receives the share of a in each row
-     */
-    void mix(
-            Buffer x,
-            int width,
-            Buffer coefficient,
-            Buffer bias,
-            Buffer a,
-            Buffer b,
-            Buffer difference,
-            Buffer share);
-
-    /** Multiplies rows by their shares, or by 1 minus these. */
-    void scaleByShare(Buffer from, int width, Buffer share, boolean rest, Buffer to);
-
-    /**
-     * The gradients of a mix through its shares: see {@code io.jccl.compute.Mixture#mixBackward}.
-     *
-     * @param ofX gradient that is added to
-     * @param sums float64, width + 1 elements
-     * @param scratch float64, one element for each row
-     */
-    void mixBackward(
-            Buffer x,
-            int width,
-            Buffer coefficient,
-            Buffer gradient,
-            Buffer difference,
-            Buffer share,
-            Buffer ofX,
-            Buffer sums,
-            Buffer scratch);
-
-    /** Adds the sums of a mix to the gradients of its coefficients and bias. */
-    void addSums(Buffer sums, Buffer coefficient, Buffer bias);
 
     /** Sets all elements to 0. */
     void zero(Buffer target);

@@ -2,6 +2,7 @@ package io.jccl.train;
 
 import io.jccl.Communicator;
 import io.jccl.ReduceOp;
+import io.jccl.compute.Mixture;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
@@ -22,6 +23,7 @@ import org.jspecify.annotations.Nullable;
  */
 final class ResidualExpert implements FeedForward {
     private final Workspace work;
+    private final Mixture mixture;
     private final FeedForward experts;
     private final FeedForward dense;
     private final Buffer[] tokens;
@@ -39,7 +41,7 @@ final class ResidualExpert implements FeedForward {
     /** Sums over rows of the gradients of C's first column, then that of c's first element. */
     private final Buffer sums;
 
-    /** What the operations add up for {@link #sums}: an element for each row. */
+    /** What the kernels add up for {@link #sums}: an element for each row. */
     private final Buffer scratch;
 
     private final int width;
@@ -68,6 +70,7 @@ final class ResidualExpert implements FeedForward {
             Device device,
             Owned owned) {
         this.work = work;
+        mixture = work.operations.compute().mixture();
         this.experts = experts;
         this.dense = dense;
         this.tokens = tokens;
@@ -91,7 +94,7 @@ final class ResidualExpert implements FeedForward {
         experts.forward(slot);
         work.operations.convert(work.branch, work.beside);
         dense.forward(slot);
-        work.operations.mix(
+        mixture.mix(
                 tokens[slot],
                 width,
                 coefficient.values(),
@@ -99,7 +102,8 @@ final class ResidualExpert implements FeedForward {
                 work.beside,
                 work.branch,
                 differences[slot],
-                shares[slot]);
+                shares[slot],
+                work.stream);
     }
 
     /** Recomputes everything: gradients of the coefficients need both outputs. */
@@ -123,11 +127,11 @@ final class ResidualExpert implements FeedForward {
 
     /** Sets the gradient of one output: that of the sum times a, or 1 - a. */
     private void scale(int slot, boolean rest) {
-        work.operations.scaleByShare(work.saved, width, shares[slot], rest, work.gradient);
+        mixture.scaleByShare(work.saved, width, shares[slot], rest, work.gradient, work.stream);
     }
 
     private void coefficientBackward(int slot) {
-        work.operations.mixBackward(
+        mixture.mixBackward(
                 tokens[slot],
                 width,
                 coefficient.values(),
@@ -136,10 +140,11 @@ final class ResidualExpert implements FeedForward {
                 shares[slot],
                 work.normedGradient,
                 sums,
-                scratch);
+                scratch,
+                work.stream);
         if (tensor != null) {
             tensor.allReduce(sums, ReduceOp.SUM, work.stream);
         }
-        work.operations.addSums(sums, coefficient.gradient(), bias.gradient());
+        mixture.addSums(sums, coefficient.gradient(), bias.gradient(), work.stream);
     }
 }
