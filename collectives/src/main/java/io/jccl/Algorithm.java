@@ -52,9 +52,8 @@ public enum Algorithm {
             }
         }
         throw new IllegalArgumentException(
-                "algorithm '"
-                        + name
-                        + "' is unknown, expected auto, direct, ring, tree,"
-                        + " recursive-doubling (rd) or pairwise");
+                ("algorithm '%s' is unknown, expected auto, direct, ring, tree, recursive-doubling"
+                                + " (rd) or pairwise")
+                        .formatted(name));
     }
 }

@@ -202,10 +202,9 @@ public final class NcclSteering implements AutoCloseable {
             String function = FUNCTIONS.get(op);
             if (function == null) {
                 throw new IllegalArgumentException(
-                        "NCCL chooses no algorithm for "
-                                + Objects.requireNonNull(op, "op").command()
-                                + ", expected all_reduce, all_gather, reduce_scatter, broadcast"
-                                + " or reduce");
+                        ("NCCL chooses no algorithm for %s, expected all_reduce, all_gather,"
+                                        + " reduce_scatter, broadcast or reduce")
+                                .formatted(Objects.requireNonNull(op, "op").command()));
             }
             check("algorithm", algorithm, ALGORITHMS);
             check("protocol", protocol, PROTOCOLS);
@@ -294,13 +293,12 @@ public final class NcclSteering implements AutoCloseable {
             return file(
                     GRAPH_FILE,
                     () -> GraphXml.write(plan),
-                    plan.channels().size()
-                            + " channels with "
-                            + plan.bandwidthGBps()
-                            + " GB/s together, bound "
-                            + plan.boundGBps()
-                            + " by "
-                            + plan.bound());
+                    "%s channels with %s GB/s together, bound %s by %s"
+                            .formatted(
+                                    plan.channels().size(),
+                                    plan.bandwidthGBps(),
+                                    plan.boundGBps(),
+                                    plan.bound()));
         }
 
         private Builder file(String variable, Supplier<String> xml, String why) {
@@ -413,11 +411,8 @@ public final class NcclSteering implements AutoCloseable {
     public <T> List<T> ordered(List<T> byRank) {
         if (byRank.size() != advice.order().size()) {
             throw new IllegalArgumentException(
-                    "there are "
-                            + byRank.size()
-                            + " entries, expected one for each of the plan's "
-                            + advice.order().size()
-                            + " ranks");
+                    "there are %s entries, expected one for each of the plan's %s ranks"
+                            .formatted(byRank.size(), advice.order().size()));
         }
         List<T> all = new ArrayList<>();
         for (int r : advice.order()) {
@@ -447,12 +442,13 @@ public final class NcclSteering implements AutoCloseable {
         }
         if (begun) {
             throw new IllegalStateException(
-                    "NCCL cannot be steered any more: a communicator was made in this process "
-                            + (enforced == null ? "without steering" : "with another steering")
-                            + ", and NCCL reads some of its variables only once; enforce for the"
-                            + " first communicator, or set the variables before the program starts:"
-                            + "\n"
-                            + advice.text());
+                    ("NCCL cannot be steered any more: a communicator was made in this process %s,"
+                                    + " and NCCL reads some of its variables only once; enforce"
+                                    + " for the first communicator, or set the variables before"
+                                    + " the program starts:\n%s")
+                            .formatted(
+                                    enforced == null ? "without steering" : "with another steering",
+                                    advice.text()));
         }
         enforced = this;
         for (Setting s : advice.settings()) {

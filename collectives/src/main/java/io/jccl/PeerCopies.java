@@ -106,11 +106,9 @@ public final class PeerCopies implements AutoCloseable {
         List<Integer> places = List.copyOf(gpus);
         if (places.size() != devices.size()) {
             throw new IllegalArgumentException(
-                    "there are "
-                            + places.size()
-                            + " gpus and "
-                            + devices.size()
-                            + " devices, expected the same number, one for each rank");
+                    ("there are %s gpus and %s devices, expected the same number, one for each"
+                                    + " rank")
+                            .formatted(places.size(), devices.size()));
         }
         BiFunction<Operation, Integer, Plan> planner =
                 (op, root) -> Planner.plan(topology, op, places, root);

@@ -40,10 +40,8 @@ final class SteeringFiles implements AutoCloseable {
         } catch (IOException e) {
             files.close();
             throw new JcclException(
-                    "the files for NCCL cannot be written to a folder in "
-                            + System.getProperty("java.io.tmpdir")
-                            + ": "
-                            + e,
+                    "the files for NCCL cannot be written to a folder in %s: %s"
+                            .formatted(System.getProperty("java.io.tmpdir"), e),
                     e);
         }
     }

@@ -67,13 +67,10 @@ final class CarriedFile {
         long size = Files.size(file);
         if (size != expected) {
             throw new IOException(
-                    file
-                            + " has "
-                            + size
-                            + " bytes, expected "
-                            + expected
-                            + ": it is of a run with another --compress; resume with the same, or"
-                            + " delete the file to begin with nothing carried");
+                    ("%s has %s bytes, expected %s: it is of a run with another --compress; resume"
+                                    + " with the same, or delete the file to begin with nothing"
+                                    + " carried")
+                            .formatted(file, size, expected));
         }
         CRC32C crc = new CRC32C();
         try (FileChannel c = FileChannel.open(file, StandardOpenOption.READ)) {

@@ -105,11 +105,8 @@ final class Checkpoints {
             save(world, step, target, work);
         } catch (FileSystemException e) {
             throw new IOException(
-                    "step "
-                            + step
-                            + " cannot be saved: "
-                            + text(e)
-                            + "; the steps before are as they were, for --resume",
+                    "step %s cannot be saved: %s; the steps before are as they were, for --resume"
+                            .formatted(step, text(e)),
                     e);
         }
     }
@@ -261,13 +258,10 @@ final class Checkpoints {
             faults.add("step " + step + " cannot be loaded: " + fault);
         }
         throw new IOException(
-                "nothing was loaded from "
-                        + folder
-                        + ": "
-                        + String.join("; ", faults)
-                        + ". Bring these files back from a copy"
-                        + (newest ? "" : others(wanted))
-                        + ", or start again without --resume");
+                ("nothing was loaded from %s: %s. Bring these files back from a copy%s, or start"
+                                + " again without --resume")
+                        .formatted(
+                                folder, String.join("; ", faults), newest ? "" : others(wanted)));
     }
 
     /**
@@ -308,17 +302,9 @@ final class Checkpoints {
                 int other = slots.getInt();
                 if (other != step) {
                     throw new JcclException(
-                            "rank "
-                                    + r
-                                    + " finds step "
-                                    + other
-                                    + " in "
-                                    + folder
-                                    + ", rank "
-                                    + world.rank()
-                                    + " step "
-                                    + step
-                                    + "; give all ranks one folder");
+                            ("rank %s finds step %s in %s, rank %s step %s; give all ranks one"
+                                            + " folder")
+                                    .formatted(r, other, folder, world.rank(), step));
                 }
                 int how = slots.getInt();
                 if (how > worst) {
@@ -345,13 +331,9 @@ final class Checkpoints {
         Path file = folder.resolve(LATEST);
         if (!Files.exists(file)) {
             throw new IOException(
-                    "there is no checkpoint in "
-                            + folder
-                            + ": "
-                            + LATEST
-                            + " is not there; give the folder of an earlier run"
-                            + others(-1)
-                            + ", or start without --resume");
+                    ("there is no checkpoint in %s: %s is not there; give the folder of an earlier"
+                                    + " run%s, or start without --resume")
+                            .formatted(folder, LATEST, others(-1)));
         }
         JsonNode latest = read(file);
         int step = latest.path("step").asInt(-1);
@@ -401,12 +383,8 @@ final class Checkpoints {
 
     private IOException damaged(Path file, String what) throws IOException {
         return new IOException(
-                file
-                        + " is damaged: "
-                        + what
-                        + "; bring it back from a copy"
-                        + others(-1)
-                        + ", or start without --resume");
+                "%s is damaged: %s; bring it back from a copy%s, or start without --resume"
+                        .formatted(file, what, others(-1)));
     }
 
     /** Advice to resume from another step; empty if there is none. */
@@ -428,14 +406,9 @@ final class Checkpoints {
             String there = run.path(name).asText(name.equals(MODEL) ? "jccl" : "");
             if (!here.equals(there)) {
                 throw new IOException(
-                        file
-                                + " is of a run with "
-                                + name
-                                + " "
-                                + there
-                                + ", this one has "
-                                + here
-                                + "; resume with the same, or start again without --resume");
+                        ("%s is of a run with %s %s, this one has %s; resume with the same, or"
+                                        + " start again without --resume")
+                                .formatted(file, name, there, here));
             }
         }
     }

@@ -59,12 +59,8 @@ public record Corpus(Tokens tokens, Vocabulary vocabulary, String source) {
                 });
         if (met.cardinality() > MOST_CHARACTERS || met.cardinality() < 2) {
             throw new IOException(
-                    file
-                            + " has "
-                            + met.cardinality()
-                            + " different characters, expected 2 to "
-                            + MOST_CHARACTERS
-                            + "; --tokenizer gpt2 takes any");
+                    "%s has %s different characters, expected 2 to %s; --tokenizer gpt2 takes any"
+                            .formatted(file, met.cardinality(), MOST_CHARACTERS));
         }
         StringBuilder alphabet = new StringBuilder();
         met.stream().forEach(c -> alphabet.append((char) c));

@@ -21,19 +21,15 @@ public record Evaluation(int every, double share, int batches, int sample) {
     public Evaluation {
         if (every < 0 || sample < 0) {
             throw new IllegalArgumentException(
-                    "steps between measurements and tokens to write are "
-                            + every
-                            + " and "
-                            + sample
-                            + ", expected 0 or more");
+                    ("steps between measurements and tokens to write are %s and %s, expected 0 or"
+                                    + " more")
+                            .formatted(every, sample));
         }
         if (every > 0 && (!(share > 0 && share < 1) || batches < 1)) {
             throw new IllegalArgumentException(
-                    "measured are "
-                            + batches
-                            + " batches in a share of "
-                            + share
-                            + " of the text, expected 1 or more in more than 0 and less than 1");
+                    ("measured are %s batches in a share of %s of the text, expected 1 or more in"
+                                    + " more than 0 and less than 1")
+                            .formatted(batches, share));
         }
     }
 
@@ -64,13 +60,14 @@ public record Evaluation(int every, double share, int batches, int sample) {
         int held = length - trained;
         if (trained <= context + 1 || (every > 0 && held <= context + 1)) {
             throw new IllegalArgumentException(
-                    "--context is "
-                            + context
-                            + ", but the text has "
-                            + length
-                            + " tokens"
-                            + (every == 0 ? "" : ", " + held + " of them held out by --eval-share")
-                            + "; give a longer text or a smaller context");
+                    ("--context is %s, but the text has %s tokens%s; give a longer text or a"
+                                    + " smaller context")
+                            .formatted(
+                                    context,
+                                    length,
+                                    every == 0
+                                            ? ""
+                                            : ", " + held + " of them held out by --eval-share"));
         }
     }
 }

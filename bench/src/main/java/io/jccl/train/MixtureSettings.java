@@ -96,11 +96,8 @@ public record MixtureSettings(
                 "--router-noise is " + noise + ", expected 0 or more, such as 1 / --experts");
         require(
                 initScale >= 0 && initScale <= LARGEST_SCALE,
-                "--init-scale is "
-                        + initScale
-                        + ", expected more than 0 and at most "
-                        + LARGEST_SCALE
-                        + ", such as 0.1");
+                "--init-scale is %s, expected more than 0 and at most %s, such as 0.1"
+                        .formatted(initScale, LARGEST_SCALE));
         require(
                 minCapacity >= 1,
                 "--min-capacity is " + minCapacity + ", expected 1 or more, such as 4");

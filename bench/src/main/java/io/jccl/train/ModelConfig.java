@@ -151,14 +151,8 @@ public final class ModelConfig {
 
     private IOException unsupported(String name, Object there, String expected) {
         return new IOException(
-                file
-                        + ": "
-                        + name
-                        + " is "
-                        + there
-                        + ", expected "
-                        + expected
-                        + "; load another model");
+                "%s: %s is %s, expected %s; load another model"
+                        .formatted(file, name, there, expected));
     }
 
     /**

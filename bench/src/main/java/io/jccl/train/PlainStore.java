@@ -210,11 +210,8 @@ final class PlainStore implements ParameterStore {
         double norm = state.step(gradients, groups, steps + 1, learningRate, factor * clip);
         if (!Double.isFinite(norm)) {
             throw new JcclException(
-                    "step "
-                            + (steps + 1)
-                            + " has a gradient norm of "
-                            + norm
-                            + ", expected a finite number; lower --lr");
+                    "step %s has a gradient norm of %s, expected a finite number; lower --lr"
+                            .formatted(steps + 1, norm));
         }
         steps++;
         for (int i = 0; i < gradients.size(); i++) {

@@ -148,12 +148,9 @@ public final class RankMemory implements AutoCloseable {
         for (Tier t : Tier.values()) {
             if (blocks != 0 || budgets.used(t) != 0) {
                 throw new IllegalStateException(
-                        blocks
-                                + " blocks were not given back, and tier "
-                                + t
-                                + " still counts "
-                                + budgets.used(t)
-                                + " bytes; please report it");
+                        ("%s blocks were not given back, and tier %s still counts %s bytes; please"
+                                        + " report it")
+                                .formatted(blocks, t, budgets.used(t)));
             }
         }
     }

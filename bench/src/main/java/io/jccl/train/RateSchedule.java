@@ -53,10 +53,8 @@ public record RateSchedule(Shape shape, int warmup, double minimum, double decay
         }
         if (!(decay > 0 && decay <= 1)) {
             throw new IllegalArgumentException(
-                    "--lr-decay is "
-                            + decay
-                            + ", expected more than 0 and at most 1: a share of"
-                            + " --steps");
+                    "--lr-decay is %s, expected more than 0 and at most 1: a share of --steps"
+                            .formatted(decay));
         }
     }
 

@@ -82,11 +82,8 @@ public record Recipe(RateSchedule schedule, double clip, List<Group> groups, dou
             }
             if (!(decay.orElse(0) >= 0 && decay.orElse(0) <= Float.MAX_VALUE)) {
                 throw new IllegalArgumentException(
-                        "the decay of group "
-                                + names
-                                + " is "
-                                + decay.orElse(0)
-                                + ", expected 0 or more");
+                        "the decay of group %s is %s, expected 0 or more"
+                                .formatted(names, decay.orElse(0)));
             }
         }
 
@@ -120,13 +117,12 @@ public record Recipe(RateSchedule schedule, double clip, List<Group> groups, dou
                                                 .anyMatch(w -> one.has(l.name(), w.name())));
                 if (!found) {
                     throw new IllegalArgumentException(
-                            "no tensor is named '"
-                                    + name
-                                    + "', expected a layer such as "
-                                    + layers.getFirst().name()
-                                    + " or "
-                                    + layers.getLast().name()
-                                    + ", or a tensor of one, such as w1 or embedding.token");
+                            ("no tensor is named '%s', expected a layer such as %s or %s, or a"
+                                            + " tensor of one, such as w1 or embedding.token")
+                                    .formatted(
+                                            name,
+                                            layers.getFirst().name(),
+                                            layers.getLast().name()));
                 }
             }
         }

@@ -250,11 +250,8 @@ final class ShardedStore implements ParameterStore {
         StepResult result = zero.step(learningRate, clip);
         if (!result.taken()) {
             throw new JcclException(
-                    "step "
-                            + (zero.steps() + 1)
-                            + " has a gradient norm of "
-                            + result.gradientNorm()
-                            + ", expected a finite number; lower --lr");
+                    "step %s has a gradient norm of %s, expected a finite number; lower --lr"
+                            .formatted(zero.steps() + 1, result.gradientNorm()));
         }
     }
 

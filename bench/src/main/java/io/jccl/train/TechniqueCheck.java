@@ -16,79 +16,48 @@ final class TechniqueCheck {
         range("world size --dp x --tp x --pp", t.ranks(), 1, 256);
         require(
                 shape.hidden() % shape.heads() == 0,
-                "--heads is "
-                        + shape.heads()
-                        + ", expected a divisor of --hidden "
-                        + shape.hidden());
+                "--heads is %s, expected a divisor of --hidden %s"
+                        .formatted(shape.heads(), shape.hidden()));
         require(
                 shape.heads() % t.tensor() == 0,
-                "--tp is "
-                        + t.tensor()
-                        + ", expected a divisor of --heads "
-                        + shape.heads()
-                        + ": each rank computes whole heads");
+                "--tp is %s, expected a divisor of --heads %s: each rank computes whole heads"
+                        .formatted(t.tensor(), shape.heads()));
         Architecture a = shape.architecture();
         require(
                 shape.heads() % a.keyHeads() == 0 && a.keyHeads() % t.tensor() == 0,
-                "--key-heads is "
-                        + a.keyHeads()
-                        + ", expected a divisor of --heads "
-                        + shape.heads()
-                        + " and a multiple of --tp "
-                        + t.tensor());
+                "--key-heads is %s, expected a divisor of --heads %s and a multiple of --tp %s"
+                        .formatted(a.keyHeads(), shape.heads(), t.tensor()));
         require(
                 shape.context() <= shape.positions(),
-                "--context is "
-                        + shape.context()
-                        + ", but the model has "
-                        + shape.positions()
-                        + " positions; give at most as many");
+                "--context is %s, but the model has %s positions; give at most as many"
+                        .formatted(shape.context(), shape.positions()));
         require(
                 a.wide() % t.tensor() == 0,
-                "--tp is "
-                        + t.tensor()
-                        + ", expected a divisor of the feed-forward part's width "
-                        + a.wide());
+                "--tp is %s, expected a divisor of the feed-forward part's width %s"
+                        .formatted(t.tensor(), a.wide()));
         require(
                 !a.rotary() || shape.headSize() % 2 == 0,
-                "--hidden "
-                        + shape.hidden()
-                        + " of --heads "
-                        + shape.heads()
-                        + " is "
-                        + shape.headSize()
-                        + " for each head, but positions turn pairs of elements; expected an even"
-                        + " number");
+                ("--hidden %s of --heads %s is %s for each head, but positions turn pairs of"
+                                + " elements; expected an even number")
+                        .formatted(shape.hidden(), shape.heads(), shape.headSize()));
         require(
                 !a.tied() || t.pipeline() == 1,
-                "--pp is "
-                        + t.pipeline()
-                        + ", but the model's logits use its token embedding, which is on the first"
-                        + " stage; leave out --pp, or use --model jccl or llama");
+                ("--pp is %s, but the model's logits use its token embedding, which is on the"
+                                + " first stage; leave out --pp, or use --model jccl or llama")
+                        .formatted(t.pipeline()));
         require(
                 a.kind() == Architecture.Kind.JCCL || shape.experts() == 0,
-                "--experts is "
-                        + shape.experts()
-                        + ", but --model "
-                        + a.kind().label()
-                        + " has none; leave out one");
+                "--experts is %s, but --model %s has none; leave out one"
+                        .formatted(shape.experts(), a.kind().label()));
         require(
                 t.pipeline() <= shape.layers(),
-                "--pp is "
-                        + t.pipeline()
-                        + ", expected at most --layers "
-                        + shape.layers()
-                        + ": each stage has a block or more");
+                "--pp is %s, expected at most --layers %s: each stage has a block or more"
+                        .formatted(t.pipeline(), shape.layers()));
         require(
                 batch % t.microBatches() == 0,
-                "--batch is "
-                        + batch
-                        + ", expected a multiple of "
-                        + t.microBatches()
-                        + " micro-batches, --dp "
-                        + t.data()
-                        + " x --accumulate "
-                        + t.accumulate());
+                ("--batch is %s, expected a multiple of %s micro-batches, --dp %s x --accumulate"
+                                + " %s")
+                        .formatted(batch, t.microBatches(), t.data(), t.accumulate()));
         int rows = batch / t.microBatches() * shape.context();
         require(
                 !t.sequenceParallel() || t.tensor() > 1,
@@ -97,20 +66,17 @@ final class TechniqueCheck {
                         + "; give --tp 2 or more");
         require(
                 !t.sequenceParallel() || rows % t.tensor() == 0,
-                "--sequence-parallel needs a multiple of --tp "
-                        + t.tensor()
-                        + " rows in a micro-batch, but it has "
-                        + rows);
+                ("--sequence-parallel needs a multiple of --tp %s rows in a micro-batch, but it"
+                                + " has %s")
+                        .formatted(t.tensor(), rows));
         require(
                 t.expert() == 1 || shape.experts() > 0,
                 "--ep is " + t.expert() + ", but the model has no experts; give --experts");
         require(
                 t.data() % t.expert() == 0,
-                "--ep is "
-                        + t.expert()
-                        + ", expected a divisor of --dp "
-                        + t.data()
-                        + ": experts are spread over ranks that see different samples");
+                ("--ep is %s, expected a divisor of --dp %s: experts are spread over ranks that"
+                                + " see different samples")
+                        .formatted(t.expert(), t.data()));
         boolean plain = t.compress() instanceof Compression.None;
         require(
                 plain || t.data() > 1,
@@ -128,12 +94,11 @@ final class TechniqueCheck {
                 "--ep is " + t.expert() + ", expected a divisor of --experts " + shape.experts());
         require(
                 shape.experts() == 0 || shape.routing().choices() <= shape.experts(),
-                "--router "
-                        + shape.routing().label()
-                        + " needs "
-                        + shape.routing().choices()
-                        + " experts, but --experts is "
-                        + shape.experts());
+                "--router %s needs %s experts, but --experts is %s"
+                        .formatted(
+                                shape.routing().label(),
+                                shape.routing().choices(),
+                                shape.experts()));
         require(
                 !shape.sharedExpert() || shape.experts() > 0,
                 "--shared-expert needs experts, but the model has none; give --experts");
@@ -155,12 +120,9 @@ final class TechniqueCheck {
                                 : " experts choose tokens; leave it out"));
         require(
                 shape.experts() == 0 || shape.capacityFactor() > 0 || shape.routing().adapts(),
-                "--capacity-factor is "
-                        + shape.capacityFactor()
-                        + ", but with --router "
-                        + shape.routing().label()
-                        + " it determines how many tokens an expert takes and cannot adapt; expected"
-                        + " more than 0");
+                ("--capacity-factor is %s, but with --router %s it determines how many tokens an"
+                                + " expert takes and cannot adapt; expected more than 0")
+                        .formatted(shape.capacityFactor(), shape.routing().label()));
     }
 
     private static void range(String name, int value, int least, int most) {

@@ -224,10 +224,9 @@ public record Techniques(
     private static IllegalArgumentException noCompression(
             String label, NumberFormatException cause) {
         return new IllegalArgumentException(
-                "compress is '"
-                        + label
-                        + "', expected none, bf16, fp16, topk:DENSITY such as topk:0.01, or"
-                        + " powersgd:RANK such as powersgd:4",
+                ("compress is '%s', expected none, bf16, fp16, topk:DENSITY such as topk:0.01, or"
+                                + " powersgd:RANK such as powersgd:4")
+                        .formatted(label),
                 cause);
     }
 

@@ -119,14 +119,9 @@ final class WeightFiles {
             String there = in.metadata().getOrDefault(e.getKey(), e.getValue());
             if (!there.equals(e.getValue())) {
                 throw new IOException(
-                        from
-                                + " is of a model with "
-                                + e.getKey()
-                                + " '"
-                                + there
-                                + "', this one has '"
-                                + e.getValue()
-                                + "'; give the same text and --heads");
+                        ("%s is of a model with %s '%s', this one has '%s'; give the same text and"
+                                        + " --heads")
+                                .formatted(from, e.getKey(), there, e.getValue()));
             }
         }
     }
@@ -135,28 +130,15 @@ final class WeightFiles {
         String saved = state.metadata().getOrDefault(RULE, "none");
         if (!saved.equals(rule)) {
             throw new IOException(
-                    from
-                            + " has the optimizer state of "
-                            + saved
-                            + ", this run uses "
-                            + rule
-                            + "; give --optimizer "
-                            + saved
-                            + ", or load "
-                            + MODEL
-                            + " in it for the parameters alone");
+                    ("%s has the optimizer state of %s, this run uses %s; give --optimizer %s, or"
+                                    + " load %s in it for the parameters alone")
+                            .formatted(from, saved, rule, saved, MODEL));
         }
         String steps = state.metadata().getOrDefault(STEPS, "");
         if (!steps.matches("\\d{1,9}")) {
             throw new IOException(
-                    from
-                            + ": "
-                            + OPTIMIZER
-                            + " has "
-                            + STEPS
-                            + " '"
-                            + steps
-                            + "', expected a number of steps; save it again");
+                    "%s: %s has %s '%s', expected a number of steps; save it again"
+                            .formatted(from, OPTIMIZER, STEPS, steps));
         }
         return Integer.parseInt(steps);
     }

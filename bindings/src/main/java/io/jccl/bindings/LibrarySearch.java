@@ -174,16 +174,14 @@ final class LibrarySearch {
                 if (copy.deleted() || !machine.sameFile(copy.path(), file)) {
                     report.note(setting.how(), file, "refused: another copy is mapped already");
                     return report.refused(
-                            report.twoCopies()
-                                    + ": "
-                                    + copy.path()
-                                    + (copy.deleted() ? " (deleted or replaced since)" : "")
-                                    + " is mapped already, and "
-                                    + setting.how()
-                                    + " names "
-                                    + file
-                                    + "; let both be one file, or remove the setting to use the"
-                                    + " mapped one");
+                            ("%s: %s%s is mapped already, and %s names %s; let both be one file,"
+                                            + " or remove the setting to use the mapped one")
+                                    .formatted(
+                                            report.twoCopies(),
+                                            copy.path(),
+                                            copy.deleted() ? " (deleted or replaced since)" : "",
+                                            setting.how(),
+                                            file));
                 }
             }
         }
@@ -192,35 +190,29 @@ final class LibrarySearch {
             return result;
         }
         return report.missing(
-                SearchReport.capitalized(library.title())
-                        + " was not loaded: "
-                        + setting.how()
-                        + " is '"
-                        + setting.value()
-                        + "', "
-                        + (file.equals(setting.value()) ? "which" : "but " + file)
-                        + " cannot be used: "
-                        + report.why()
-                        + "; correct or remove the setting");
+                ("%s was not loaded: %s is '%s', %s cannot be used: %s; correct or remove the"
+                                + " setting")
+                        .formatted(
+                                SearchReport.capitalized(library.title()),
+                                setting.how(),
+                                setting.value(),
+                                file.equals(setting.value()) ? "which" : "but " + file,
+                                report.why()));
     }
 
     private Result broken(Setting setting, String path, String problem) {
         report.note(setting.how(), path, problem);
         return report.missing(
-                SearchReport.capitalized(library.title())
-                        + " was not loaded: "
-                        + setting.how()
-                        + " is '"
-                        + setting.value()
-                        + "', which "
-                        + problem
-                        + "; expected "
-                        + (setting.file() ? "a file, or " : "")
-                        + "a folder with "
-                        + report.sonames()
-                        + " in it or in its "
-                        + places.subfolders()
-                        + ": correct or remove the setting");
+                ("%s was not loaded: %s is '%s', which %s; expected %sa folder with %s in it or in"
+                                + " its %s: correct or remove the setting")
+                        .formatted(
+                                SearchReport.capitalized(library.title()),
+                                setting.how(),
+                                setting.value(),
+                                problem,
+                                setting.file() ? "a file, or " : "",
+                                report.sonames(),
+                                places.subfolders()));
     }
 
     /** Other versions in a folder, so that the message shows a wrong version. */
@@ -339,12 +331,8 @@ final class LibrarySearch {
         }
         if (!opened.version().atLeast(library.minimum())) {
             problem =
-                    "it is version "
-                            + opened.version()
-                            + ", older than "
-                            + library.minimum()
-                            + ", the oldest supported: "
-                            + report.install();
+                    "it is version %s, older than %s, the oldest supported: %s"
+                            .formatted(opened.version(), library.minimum(), report.install());
         }
         if (problem != null) {
             report.note(how, shown, problem);

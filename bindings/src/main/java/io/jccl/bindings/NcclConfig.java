@@ -141,12 +141,13 @@ public final class NcclConfig {
     public NcclConfig with(Field field, int value) {
         if (field.isText() || value == UNDEFINED) {
             throw new IllegalArgumentException(
-                    "ncclConfig_t."
-                            + field.cName
-                            + " cannot be "
-                            + value
-                            + ": "
-                            + (field.isText() ? "it takes text" : "NCCL treats that as 'not set'"));
+                    "ncclConfig_t.%s cannot be %s: %s"
+                            .formatted(
+                                    field.cName,
+                                    value,
+                                    field.isText()
+                                            ? "it takes text"
+                                            : "NCCL treats that as 'not set'"));
         }
         return and(field, value);
     }
@@ -162,11 +163,8 @@ public final class NcclConfig {
     public NcclConfig with(Field field, String value) {
         if (!field.isText()) {
             throw new IllegalArgumentException(
-                    "ncclConfig_t."
-                            + field.cName
-                            + " cannot be '"
-                            + value
-                            + "': it takes a number");
+                    "ncclConfig_t.%s cannot be '%s': it takes a number"
+                            .formatted(field.cName, value));
         }
         return and(field, value);
     }

@@ -68,10 +68,8 @@ public final class ThreadAffinity {
     public static void set(BitSet cpus) {
         if (cpus.isEmpty() || cpus.length() > MASK_BYTES * Byte.SIZE) {
             throw new IllegalArgumentException(
-                    "the CPUs are "
-                            + cpus
-                            + ", expected one or more, with numbers below "
-                            + MASK_BYTES * Byte.SIZE);
+                    "the CPUs are %s, expected one or more, with numbers below %s"
+                            .formatted(cpus, MASK_BYTES * Byte.SIZE));
         }
         if (Thread.currentThread().isVirtual()) {
             throw new IllegalStateException(
@@ -93,11 +91,9 @@ public final class ThreadAffinity {
         }
         if (result != 0) {
             throw new JcclException(
-                    "this thread cannot be bound to the CPUs "
-                            + cpus
-                            + ": sched_setaffinity failed with errno "
-                            + errno
-                            + "; the process may not be allowed to use them");
+                    ("this thread cannot be bound to the CPUs %s: sched_setaffinity failed with"
+                                    + " errno %s; the process may not be allowed to use them")
+                            .formatted(cpus, errno));
         }
     }
 }

@@ -47,10 +47,8 @@ final class VersionProbe {
                         .orElseThrow(() ->
                                 new OpenException(
                                         State.LOADED,
-                                        "it has no function "
-                                                + function
-                                                + ", so it is not "
-                                                + library.title()));
+                                        "it has no function %s, so it is not %s"
+                                                .formatted(function, library.title())));
         return new Opened(symbols, address.address(), version(library, function, address, symbols));
     }
 

@@ -106,12 +106,11 @@ public final class Scenario {
                 boolean asked = n > 1 && c.collective().algorithms().contains(c.algorithm());
                 if (used == Algorithm.AUTO || (asked && used != c.algorithm())) {
                     problems.add(
-                            "algorithmFor("
-                                    + name
-                                    + ") is "
-                                    + used
-                                    + ", expected "
-                                    + (asked ? c.algorithm() : "anything but AUTO"));
+                            "algorithmFor(%s) is %s, expected %s"
+                                    .formatted(
+                                            name,
+                                            used,
+                                            asked ? c.algorithm() : "anything but AUTO"));
                 }
             }
         }
@@ -277,18 +276,8 @@ public final class Scenario {
         private void report(String name, String part, @Nullable String problem) {
             if (problem != null && problems.size() < 3) {
                 problems.add(
-                        "rank "
-                                + me
-                                + " round "
-                                + round
-                                + " "
-                                + c.collective().label()
-                                + ": "
-                                + name
-                                + ", "
-                                + part
-                                + ": "
-                                + problem);
+                        "rank %s round %s %s: %s, %s: %s"
+                                .formatted(me, round, c.collective().label(), name, part, problem));
             }
         }
 
@@ -876,15 +865,8 @@ public final class Scenario {
                         long early = all.getLong(2L * in) - all.getLong(2L * out + 1);
                         if (early > 0) {
                             problems.add(
-                                    "round "
-                                            + round
-                                            + ": rank "
-                                            + out
-                                            + " left the barrier "
-                                            + early
-                                            + " ns before rank "
-                                            + in
-                                            + " came");
+                                    "round %s: rank %s left the barrier %s ns before rank %s came"
+                                            .formatted(round, out, early, in));
                         }
                     }
                 }
@@ -964,16 +946,8 @@ public final class Scenario {
         int halfRank = (n - 1 - me) / 2;
         if (half.size() != halfSize || half.rank() != halfRank) {
             problems.add(
-                    "rank "
-                            + me
-                            + " is rank "
-                            + half.rank()
-                            + " of "
-                            + half.size()
-                            + " after split, expected "
-                            + halfRank
-                            + " of "
-                            + halfSize);
+                    "rank %s is rank %s of %s after split, expected %s of %s"
+                            .formatted(me, half.rank(), half.size(), halfRank, halfSize));
         }
         try (half) {
             within(half, Collective.ALL_REDUCE, stream);

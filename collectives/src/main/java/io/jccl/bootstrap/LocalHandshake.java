@@ -224,12 +224,10 @@ final class LocalHandshake {
         if (dead >= 0 && (met == null || met.acquire(ControlBlock.GO_AT) != 1)) {
             long pid = FileLocks.pid(tokens[dead]);
             throw new RankFailedException(
-                    "rank "
-                            + dead
-                            + (pid == 0 ? "" : " (process " + pid + ")")
-                            + " ended while the ranks of the job in "
-                            + folder.path()
-                            + " were joining: look at its output");
+                    ("rank %s%s ended while the ranks of the job in %s were joining: look at its"
+                                    + " output")
+                            .formatted(
+                                    dead, pid == 0 ? "" : " (process " + pid + ")", folder.path()));
         }
     }
 

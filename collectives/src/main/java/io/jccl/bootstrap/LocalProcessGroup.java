@@ -154,26 +154,18 @@ public final class LocalProcessGroup {
     public static void checkSize(String name, int size) {
         if (size < 1 || size > ControlBlock.MAX_RANKS) {
             throw new IllegalArgumentException(
-                    name
-                            + " is "
-                            + size
-                            + ", expected 1 to "
-                            + ControlBlock.MAX_RANKS
-                            + " ranks on one machine");
+                    "%s is %s, expected 1 to %s ranks on one machine"
+                            .formatted(name, size, ControlBlock.MAX_RANKS));
         }
     }
 
     public static void checkOneMachine(LaunchEnvironment launch) {
         if (launch.isOnSeveralMachines()) {
             throw new IllegalArgumentException(
-                    "the "
-                            + launch.size()
-                            + " ranks are on "
-                            + launch.machines()
-                            + " machines according to the variables of "
-                            + launch.launcher()
-                            + ": the host engine runs on one machine; use JCCL_ENGINE=mpi or nccl,"
-                            + " or start all ranks on one machine");
+                    ("the %s ranks are on %s machines according to the variables of %s: the host"
+                                    + " engine runs on one machine; use JCCL_ENGINE=mpi or nccl,"
+                                    + " or start all ranks on one machine")
+                            .formatted(launch.size(), launch.machines(), launch.launcher()));
         }
     }
 
@@ -217,12 +209,9 @@ public final class LocalProcessGroup {
         while (lock == null) {
             if (System.nanoTime() > deadline) {
                 throw new JcclException(
-                        "rank "
-                                + rank
-                                + " of job "
-                                + jobId
-                                + " is already running; give each process its own rank, or"
-                                + " this run another JCCL_JOB_ID");
+                        ("rank %s of job %s is already running; give each process its own rank, or"
+                                        + " this run another JCCL_JOB_ID")
+                                .formatted(rank, jobId));
             }
             LockSupport.parkNanos(POLL_NANOS);
             lock = folder.tryLock(rank);
@@ -386,12 +375,8 @@ public final class LocalProcessGroup {
         }
         if (ranks != 0 && (ranks != size || bytes != ControlBlock.size(size))) {
             throw new JcclException(
-                    "rank 0 was started with WORLD_SIZE "
-                            + ranks
-                            + ", rank "
-                            + rank
-                            + " with "
-                            + size);
+                    "rank 0 was started with WORLD_SIZE %s, rank %s with %s"
+                            .formatted(ranks, rank, size));
         }
         try {
             return new ControlBlock(folder.map(CONTROL, ControlBlock.size(size), arena), size);

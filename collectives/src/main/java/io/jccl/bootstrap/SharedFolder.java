@@ -139,16 +139,10 @@ public final class SharedFolder {
             }
         } catch (OwnFolder.ForeignException e) {
             throw new JcclException(
-                    "the ranks cannot meet in "
-                            + path
-                            + ": "
-                            + e.getMessage()
-                            + ". Give the run another name in JCCL_JOB_ID, name another folder"
-                            + " than "
-                            + root()
-                            + " in JCCL_SHM_DIR, or remove "
-                            + path
-                            + " if it is not needed",
+                    ("the ranks cannot meet in %s: %s. Give the run another name in JCCL_JOB_ID,"
+                                    + " name another folder than %s in JCCL_SHM_DIR, or remove %s"
+                                    + " if it is not needed")
+                            .formatted(path, e.getMessage(), root(), path),
                     e);
         } catch (NoSuchFileException e) {
             // Another rank has just deleted the folder.

@@ -66,18 +66,16 @@ final class SharedMemory {
     private static SharedMemoryFullException tooSmall(FileStore store, long bytes, String purpose)
             throws IOException {
         return new SharedMemoryFullException(
-                "the shared-memory file system of "
-                        + SharedFolder.root()
-                        + " is too small: "
-                        + purpose
-                        + " needs "
-                        + mib(bytes)
-                        + ", but of its "
-                        + mib(store.getTotalSpace())
-                        + " only "
-                        + mib(store.getUsableSpace())
-                        + " are free. Enlarge it (docker run --shm-size=..., mount -o"
-                        + " remount,size=...) or name another folder in JCCL_SHM_DIR");
+                ("the shared-memory file system of %s is too small: %s needs %s, but of its %s"
+                                + " only %s are free. Enlarge it (docker run --shm-size=...,"
+                                + " mount -o remount,size=...) or name another folder in"
+                                + " JCCL_SHM_DIR")
+                        .formatted(
+                                SharedFolder.root(),
+                                purpose,
+                                mib(bytes),
+                                mib(store.getTotalSpace()),
+                                mib(store.getUsableSpace())));
     }
 
     private static String mib(long bytes) {

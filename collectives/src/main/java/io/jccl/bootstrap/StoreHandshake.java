@@ -137,16 +137,14 @@ public final class StoreHandshake {
     private void claimedTwice(String mine) {
         String before = String.valueOf(read("card-" + rank));
         String story =
-                "two processes claim rank "
-                        + rank
-                        + " of communicator '"
-                        + name
-                        + "': "
-                        + RankInfo.read(rank, before).process()
-                        + " and "
-                        + RankInfo.read(rank, mine).process()
-                        + "; give each process its own rank, or, if the first is from an"
-                        + " earlier run, give this run its own store";
+                ("two processes claim rank %s of communicator '%s': %s and %s; give each process"
+                                + " its own rank, or, if the first is from an earlier run, give"
+                                + " this run its own store")
+                        .formatted(
+                                rank,
+                                name,
+                                RankInfo.read(rank, before).process(),
+                                RankInfo.read(rank, mine).process());
         String said = verdict(Verdict.DIFFERENT, story);
         throwUnlessAllHere(said);
         // The other ranks were complete without this one.
@@ -345,20 +343,15 @@ public final class StoreHandshake {
                     case DIFFERENT -> throw new JcclException(story);
                     case FAILED ->
                             throw new RankFailedException(
-                                    "communicator '"
-                                            + name
-                                            + "' cannot be made: "
-                                            + story.replace('\n', ' '));
+                                    "communicator '%s' cannot be made: %s"
+                                            .formatted(name, story.replace('\n', ' ')));
                 }
             }
         }
         throw new JcclException(
-                "the store contains '"
-                        + said
-                        + "' for communicator '"
-                        + name
-                        + "': another program"
-                        + " writes to it, or another version of JCCL");
+                ("the store contains '%s' for communicator '%s': another program writes to it, or"
+                                + " another version of JCCL")
+                        .formatted(said, name));
     }
 
     private String key(String what) {

@@ -51,13 +51,8 @@ final class Arguments {
     static void alike(Buffer b, String name, Buffer model, String of) {
         if (b.dataType() != model.dataType()) {
             throw new IllegalArgumentException(
-                    name
-                            + " is of "
-                            + b.dataType().label()
-                            + ", but "
-                            + of
-                            + " of "
-                            + model.dataType().label());
+                    "%s is of %s, but %s of %s"
+                            .formatted(name, b.dataType().label(), of, model.dataType().label()));
         }
         count(b, name, model.count(), of);
     }
@@ -75,12 +70,9 @@ final class Arguments {
             }
             if (b.address() % b.dataType().size() != 0) {
                 throw new IllegalArgumentException(
-                        name
-                                + " begins at 0x"
-                                + Long.toHexString(b.address())
-                                + ", expected a multiple of "
-                                + b.dataType().size()
-                                + ", the size of its elements");
+                        "%s begins at 0x%s, expected a multiple of %s, the size of its elements"
+                                .formatted(
+                                        name, Long.toHexString(b.address()), b.dataType().size()));
             }
         }
     }
@@ -95,10 +87,8 @@ final class Arguments {
     static void apart(Buffer a, String nameA, Buffer b, String nameB) {
         if (a.address() < b.address() + b.byteSize() && b.address() < a.address() + a.byteSize()) {
             throw new IllegalArgumentException(
-                    nameA
-                            + " and "
-                            + nameB
-                            + " share memory, expected buffers that do not overlap");
+                    "%s and %s share memory, expected buffers that do not overlap"
+                            .formatted(nameA, nameB));
         }
     }
 
@@ -113,12 +103,9 @@ final class Arguments {
     static long rows(Buffer b, String name, long width) {
         if (width < 1 || b.count() % width != 0) {
             throw new IllegalArgumentException(
-                    name
-                            + " has "
-                            + b.count()
-                            + " elements and the width of a row is "
-                            + width
-                            + ", expected whole rows of 1 element or more");
+                    ("%s has %s elements and the width of a row is %s, expected whole rows of 1"
+                                    + " element or more")
+                            .formatted(name, b.count(), width));
         }
         return b.count() / width;
     }
@@ -126,14 +113,8 @@ final class Arguments {
     static void columns(String name, long width, long column, long columns) {
         if (column < 0 || columns < 1 || column > width - columns) {
             throw new IllegalArgumentException(
-                    "columns "
-                            + column
-                            + " to "
-                            + (column + columns - 1)
-                            + " do not lie within rows of "
-                            + width
-                            + " elements of the "
-                            + name);
+                    "columns %s to %s do not lie within rows of %s elements of the %s"
+                            .formatted(column, column + columns - 1, width, name));
         }
     }
 

@@ -26,11 +26,8 @@ public record AttentionShape(int sequences, int context, int heads, int keyHeads
         Arguments.atLeastOne("key heads", keyHeads);
         if (heads % keyHeads != 0) {
             throw new IllegalArgumentException(
-                    "there are "
-                            + keyHeads
-                            + " key heads, expected a divisor of the "
-                            + heads
-                            + " heads");
+                    "there are %s key heads, expected a divisor of the %s heads"
+                            .formatted(keyHeads, heads));
         }
         if (size < 1 || size > LARGEST) {
             throw new IllegalArgumentException(

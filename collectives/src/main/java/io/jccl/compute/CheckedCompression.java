@@ -42,14 +42,9 @@ abstract class CheckedCompression implements GradientCompression {
                 || selection.count() / 2 > vector.count()
                 || vector.count() > MOST) {
             throw new IllegalArgumentException(
-                    "the selection has "
-                            + selection.count()
-                            + " elements and "
-                            + name
-                            + " "
-                            + vector.count()
-                            + ", expected twice as many as are selected, and at most "
-                            + MOST);
+                    ("the selection has %s elements and %s %s, expected twice as many as are"
+                                    + " selected, and at most %s")
+                            .formatted(selection.count(), name, vector.count(), MOST));
         }
         return selection.count() / 2;
     }
@@ -60,10 +55,9 @@ abstract class CheckedCompression implements GradientCompression {
         on(scratch, SCRATCH, DataType.INT32);
         if (scratch.count() < SELECTION_SCRATCH) {
             throw new IllegalArgumentException(
-                    "the scratch has "
-                            + scratch.count()
-                            + " elements, expected GradientCompression.SELECTION_SCRATCH, "
-                            + SELECTION_SCRATCH);
+                    ("the scratch has %s elements, expected GradientCompression.SELECTION_SCRATCH,"
+                                    + " %s")
+                            .formatted(scratch.count(), SELECTION_SCRATCH));
         }
         Arguments.apart(x, "x", scratch, SCRATCH);
         Arguments.apart(selection, SELECTION, scratch, SCRATCH);

@@ -147,10 +147,8 @@ abstract class CheckedCompute implements Compute {
         Arguments.type(norm, "the norm", DataType.FLOAT64);
         if (norm.count() < NORM_COUNT) {
             throw new IllegalArgumentException(
-                    "the norm has "
-                            + norm.count()
-                            + " elements, expected Compute.NORM_COUNT, "
-                            + NORM_COUNT);
+                    "the norm has %s elements, expected Compute.NORM_COUNT, %s"
+                            .formatted(norm.count(), NORM_COUNT));
         }
     }
 
@@ -223,14 +221,12 @@ abstract class CheckedCompute implements Compute {
             UpdateFormula update) {
         if ((b != null) != needed) {
             throw new IllegalArgumentException(
-                    name
-                            + " is "
-                            + (needed ? "missing" : "given")
-                            + ", but "
-                            + update.rule()
-                            + " keeps "
-                            + update.rule().moments()
-                            + " moments");
+                    "%s is %s, but %s keeps %s moments"
+                            .formatted(
+                                    name,
+                                    needed ? "missing" : "given",
+                                    update.rule(),
+                                    update.rule().moments()));
         }
         if (b != null) {
             on(b, name);
@@ -252,10 +248,8 @@ abstract class CheckedCompute implements Compute {
         on(target, "the target");
         if (source.dataType() != target.dataType()) {
             throw new IllegalArgumentException(
-                    "the source is of "
-                            + source.dataType().label()
-                            + ", but the target of "
-                            + target.dataType().label());
+                    "the source is of %s, but the target of %s"
+                            .formatted(source.dataType().label(), target.dataType().label()));
         }
         Arguments.apart(source, "the source", target, "the target");
     }
@@ -298,10 +292,8 @@ abstract class CheckedCompute implements Compute {
         Arguments.columns("target", targetWidth, targetColumn, columns);
         if (Arguments.rows(target, "the target", targetWidth) != rows) {
             throw new IllegalArgumentException(
-                    "the target has "
-                            + target.count() / targetWidth
-                            + " rows, but the source has "
-                            + rows);
+                    "the target has %s rows, but the source has %s"
+                            .formatted(target.count() / targetWidth, rows));
         }
         if (rows > 0) {
             doColumns(

@@ -30,11 +30,9 @@ public record RandomFactors(
         share("dropout", dropout);
         if (columns < 1 || firstColumn < 0 || firstColumn >= columns) {
             throw new IllegalArgumentException(
-                    "the first column is "
-                            + firstColumn
-                            + " of "
-                            + columns
-                            + ", expected 1 column or more, and the first one among them");
+                    ("the first column is %s of %s, expected 1 column or more, and the first one"
+                                    + " among them")
+                            .formatted(firstColumn, columns));
         }
     }
 

@@ -25,12 +25,8 @@ public record Rotary(int heads, int size, int context, long rowWidth) {
         }
         if (rowWidth < (long) heads * size) {
             throw new IllegalArgumentException(
-                    "a row has "
-                            + rowWidth
-                            + " elements, expected at least those of "
-                            + heads
-                            + " heads of "
-                            + size);
+                    "a row has %s elements, expected at least those of %s heads of %s"
+                            .formatted(rowWidth, heads, size));
         }
     }
 

@@ -30,13 +30,9 @@ public final class ThinMatrices implements AutoCloseable {
         public Shape {
             if (at < 0 || length < 1 || columns < 1) {
                 throw new IllegalArgumentException(
-                        "a thin matrix of "
-                                + columns
-                                + " columns of "
-                                + length
-                                + " elements begins at "
-                                + at
-                                + ", expected 1 or more of each, and a place of 0 or more");
+                        ("a thin matrix of %s columns of %s elements begins at %s, expected 1 or"
+                                        + " more of each, and a place of 0 or more")
+                                .formatted(columns, length, at));
             }
             Math.multiplyExact(length, columns);
         }

@@ -194,11 +194,8 @@ public interface Buffer extends AutoCloseable {
     private void checkSize(MemorySegment memory) {
         if (memory.byteSize() != byteSize()) {
             throw new IllegalArgumentException(
-                    "the buffer has "
-                            + byteSize()
-                            + " bytes, the memory "
-                            + memory.byteSize()
-                            + "; both need the same");
+                    "the buffer has %s bytes, the memory %s; both need the same"
+                            .formatted(byteSize(), memory.byteSize()));
         }
     }
 
@@ -228,14 +225,9 @@ public interface Buffer extends AutoCloseable {
     private void checkFloats(int length) {
         if (dataType() != DataType.FLOAT32 || count() != length) {
             throw new IllegalArgumentException(
-                    "the buffer holds "
-                            + count()
-                            + " elements of "
-                            + dataType().label()
-                            + ", the array "
-                            + length
-                            + " of "
-                            + DataType.FLOAT32.label());
+                    "the buffer holds %s elements of %s, the array %s of %s"
+                            .formatted(
+                                    count(), dataType().label(), length, DataType.FLOAT32.label()));
         }
     }
 

@@ -132,10 +132,8 @@ public enum DataType {
     public static DataType ofCode(int code) {
         if (code < 0 || code >= BY_CODE.length) {
             throw new IllegalArgumentException(
-                    "data type code "
-                            + code
-                            + " is unknown, expected 0 to "
-                            + (BY_CODE.length - 1));
+                    "data type code %s is unknown, expected 0 to %s"
+                            .formatted(code, BY_CODE.length - 1));
         }
         return BY_CODE[code];
     }

@@ -122,28 +122,17 @@ final class ArgumentChecks {
             CollectiveOp op, String name, Buffer buffer, String table, long[] counts) {
         if (buffer.count() != counts[rank]) {
             throw new IllegalArgumentException(
-                    op.method()
-                            + ": "
-                            + name
-                            + "'s count is "
-                            + buffer.count()
-                            + ", but "
-                            + table
-                            + "["
-                            + rank
-                            + "] for this rank is "
-                            + counts[rank]);
+                    "%s: %s's count is %s, but %s[%s] for this rank is %s"
+                            .formatted(
+                                    op.method(), name, buffer.count(), table, rank, counts[rank]));
         }
     }
 
     private static void sameType(Buffer s, Buffer r) {
         if (s.dataType() != r.dataType()) {
             throw new IllegalArgumentException(
-                    "send holds "
-                            + s.dataType().label()
-                            + ", recv "
-                            + r.dataType().label()
-                            + "; both must hold the same type");
+                    "send holds %s, recv %s; both must hold the same type"
+                            .formatted(s.dataType().label(), r.dataType().label()));
         }
     }
 
@@ -154,13 +143,9 @@ final class ArgumentChecks {
         long block = buffer.count() / size;
         if (block * size != buffer.count()) {
             throw new IllegalArgumentException(
-                    name
-                            + " holds one block for each of "
-                            + size
-                            + " ranks, but its count "
-                            + buffer.count()
-                            + " is not a multiple of "
-                            + size);
+                    ("%s holds one block for each of %s ranks, but its count %s is not a multiple"
+                                    + " of %s")
+                            .formatted(name, size, buffer.count(), size));
         }
         return block;
     }
@@ -168,19 +153,16 @@ final class ArgumentChecks {
     private IllegalArgumentException otherBlocks(
             CollectiveOp op, Buffer s, long block, Buffer r, long recvBlock) {
         return new IllegalArgumentException(
-                op.method()
-                        + ": send's count "
-                        + s.count()
-                        + " makes a block of "
-                        + block
-                        + " elements, recv's count "
-                        + r.count()
-                        + " one of "
-                        + recvBlock
-                        + "; with "
-                        + size
-                        + " ranks "
-                        + shape(op));
+                ("%s: send's count %s makes a block of %s elements, recv's count %s one of %s;"
+                                + " with %s ranks %s")
+                        .formatted(
+                                op.method(),
+                                s.count(),
+                                block,
+                                r.count(),
+                                recvBlock,
+                                size,
+                                shape(op)));
     }
 
     private String shape(CollectiveOp op) {
@@ -196,33 +178,22 @@ final class ArgumentChecks {
             CollectiveOp op, String name, Buffer buffer, long[] counts, long @Nullable [] displs) {
         if (counts.length != size || (displs != null && displs.length != size)) {
             throw new IllegalArgumentException(
-                    op.method()
-                            + ": "
-                            + name
-                            + "'s counts have length "
-                            + counts.length
-                            + (displs == null ? "" : " and its displacements " + displs.length)
-                            + ", expected "
-                            + size
-                            + ", one for each rank");
+                    "%s: %s's counts have length %s%s, expected %s, one for each rank"
+                            .formatted(
+                                    op.method(),
+                                    name,
+                                    counts.length,
+                                    displs == null ? "" : " and its displacements " + displs.length,
+                                    size));
         }
         long at = 0;
         for (int i = 0; i < size; i++) {
             long from = displs == null ? at : displs[i];
             if (counts[i] < 0 || from < 0 || from > buffer.count() - counts[i]) {
                 throw new IllegalArgumentException(
-                        op.method()
-                                + ": block "
-                                + i
-                                + " is "
-                                + counts[i]
-                                + " elements from "
-                                + from
-                                + ", which does not lie within "
-                                + name
-                                + "'s "
-                                + buffer.count()
-                                + " elements");
+                        ("%s: block %s is %s elements from %s, which does not lie within %s's %s"
+                                        + " elements")
+                                .formatted(op.method(), i, counts[i], from, name, buffer.count()));
             }
             at = from + counts[i];
         }
@@ -237,20 +208,16 @@ final class ArgumentChecks {
                         && displs[i] < displs[j] + counts[j]
                         && displs[j] < displs[i] + counts[i]) {
                     throw new IllegalArgumentException(
-                            op.method()
-                                    + ": recv's blocks "
-                                    + j
-                                    + " ("
-                                    + counts[j]
-                                    + " elements from "
-                                    + displs[j]
-                                    + ") and "
-                                    + i
-                                    + " ("
-                                    + counts[i]
-                                    + " from "
-                                    + displs[i]
-                                    + ") overlap");
+                            ("%s: recv's blocks %s (%s elements from %s) and %s (%s from %s)"
+                                            + " overlap")
+                                    .formatted(
+                                            op.method(),
+                                            j,
+                                            counts[j],
+                                            displs[j],
+                                            i,
+                                            counts[i],
+                                            displs[i]));
                 }
             }
         }
@@ -280,16 +247,14 @@ final class ArgumentChecks {
 
     private static IllegalArgumentException overlapping(CollectiveOp op, Buffer s, Buffer r) {
         return new IllegalArgumentException(
-                op.method()
-                        + ": send ("
-                        + s.count()
-                        + " elements at 0x"
-                        + Long.toHexString(s.address())
-                        + ") and recv ("
-                        + r.count()
-                        + " at 0x"
-                        + Long.toHexString(r.address())
-                        + ") overlap, but not as this operation's in-place form does; use separate"
-                        + " memory or the in-place overload");
+                ("%s: send (%s elements at 0x%s) and recv (%s at 0x%s) overlap, but not as this"
+                                + " operation's in-place form does; use separate memory or the"
+                                + " in-place overload")
+                        .formatted(
+                                op.method(),
+                                s.count(),
+                                Long.toHexString(s.address()),
+                                r.count(),
+                                Long.toHexString(r.address())));
     }
 }

@@ -409,11 +409,9 @@ public abstract class EngineCommunicator implements Communicator {
         checks.present(buffer, "buffer");
         if (peer == rank && !group.isRecording()) {
             throw new IllegalArgumentException(
-                    op.method()
-                            + ": peer "
-                            + peer
-                            + " is this rank itself, which would wait for itself; put the send and"
-                            + " the recv in one Group");
+                    ("%s: peer %s is this rank itself, which would wait for itself; put the send"
+                                    + " and the recv in one Group")
+                            .formatted(op.method(), peer));
         }
         Request q = begin(stream);
         boolean sends = op == CollectiveOp.SEND;

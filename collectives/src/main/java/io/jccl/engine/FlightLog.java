@@ -75,12 +75,8 @@ public final class FlightLog {
         if (statusLogged.compareAndSet(false, true)) {
             LOG.log(
                     System.Logger.Level.ERROR,
-                    "communicator "
-                            + owner.communicatorId()
-                            + " ("
-                            + owner.engine()
-                            + "): "
-                            + table);
+                    "communicator %s (%s): %s"
+                            .formatted(owner.communicatorId(), owner.engine(), table));
         }
     }
 

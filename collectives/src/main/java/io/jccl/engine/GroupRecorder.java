@@ -48,11 +48,9 @@ final class GroupRecorder {
     void refuse(String operation) {
         if (depth > 0) {
             throw new IllegalStateException(
-                    operation
-                            + " inside Group.run: a group only records, but "
-                            + operation
-                            + " waits for the other ranks at once; call it before or after the"
-                            + " group");
+                    ("%s inside Group.run: a group only records, but %s waits for the other ranks"
+                                    + " at once; call it before or after the group")
+                            .formatted(operation, operation));
         }
     }
 

@@ -41,23 +41,18 @@ public final class FlightDump {
         } catch (IOException | RuntimeException e) {
             LOG.log(
                     System.Logger.Level.WARNING,
-                    "cannot write the history of rank "
-                            + rank
-                            + " to the folder of "
-                            + FlightSettings.FOLDER
-                            + ": "
-                            + e);
+                    "cannot write the history of rank %s to the folder of %s: %s"
+                            .formatted(rank, FlightSettings.FOLDER, e));
         }
     }
 
     private static void write(FlightHistory history, Path folder) throws IOException {
         Files.createDirectories(folder);
         String name =
-                "flight-"
-                        + history.communicator().replaceAll("[^A-Za-z0-9._-]", "_")
-                        + "-rank"
-                        + history.rank()
-                        + ".json";
+                "flight-%s-rank%s.json"
+                        .formatted(
+                                history.communicator().replaceAll("[^A-Za-z0-9._-]", "_"),
+                                history.rank());
         // Renamed into place, so that readers see a complete file.
         Path part = folder.resolve("." + name + "." + history.process());
         Files.writeString(part, history.toJson());

@@ -38,12 +38,8 @@ public final class FlightSettings {
         }
         if (number < 16 || number > MAX_CAPACITY) {
             throw new IllegalArgumentException(
-                    CAPACITY
-                            + " is '"
-                            + value
-                            + "', expected 0, or 16 to "
-                            + MAX_CAPACITY
-                            + ", the number of operations to remember");
+                    "%s is '%s', expected 0, or 16 to %s, the number of operations to remember"
+                            .formatted(CAPACITY, value, MAX_CAPACITY));
         }
         return Integer.highestOneBit(2 * number - 1);
     }

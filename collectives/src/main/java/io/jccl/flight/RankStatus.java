@@ -203,15 +203,13 @@ public record RankStatus(
                 silent.add("rank " + r);
             } else if (s.called < most) {
                 late.add(
-                        "rank "
-                                + r
-                                + " ("
-                                + s.process
-                                + ") has called "
-                                + (s.called == 0 ? "no collective" : "#" + s.called)
-                                + ", others #"
-                                + most
-                                + (s.site.isEmpty() ? "" : ", and is at " + s.site));
+                        "rank %s (%s) has called %s, others #%s%s"
+                                .formatted(
+                                        r,
+                                        s.process,
+                                        s.called == 0 ? "no collective" : "#" + s.called,
+                                        most,
+                                        s.site.isEmpty() ? "" : ", and is at " + s.site));
             }
         }
         List<String> parts = new ArrayList<>();
@@ -233,10 +231,9 @@ public record RankStatus(
         }
         if (!sending.isEmpty()) {
             parts.add(
-                    "send waits for send: "
-                            + String.join(", ", sending)
-                            + ", and a large send ends only when its peer receives; put the sends"
-                            + " and recvs of a rank into one Group");
+                    ("send waits for send: %s, and a large send ends only when its peer receives;"
+                                    + " put the sends and recvs of a rank into one Group")
+                            .formatted(String.join(", ", sending)));
         }
         if (parts.isEmpty()) {
             parts.add("every rank has called " + (most == 0 ? "no collective" : "#" + most));

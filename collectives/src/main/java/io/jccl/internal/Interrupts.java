@@ -70,10 +70,7 @@ public final class Interrupts {
      */
     public static JcclException error(String wait, String consequence) {
         return new JcclException(
-                wait
-                        + " was interrupted, and what it waited for did not come within "
-                        + TimeUnit.NANOSECONDS.toSeconds(GRACE_NANOS)
-                        + " s: "
-                        + consequence);
+                "%s was interrupted, and what it waited for did not come within %s s: %s"
+                        .formatted(wait, TimeUnit.NANOSECONDS.toSeconds(GRACE_NANOS), consequence));
     }
 }

@@ -22,9 +22,8 @@ public final class Provided {
                 .findFirst()
                 .orElseThrow(() ->
                         new LinkageError(
-                                "no implementation of "
-                                        + service.getName()
-                                        + ": a jar made of several needs the files of all their"
-                                        + " META-INF/services"));
+                                ("no implementation of %s: a jar made of several needs the files"
+                                                + " of all their META-INF/services")
+                                        .formatted(service.getName())));
     }
 }

@@ -48,11 +48,9 @@ public final class ThreadTeam implements AutoCloseable {
     public ThreadTeam(int threads, String name, Work work) {
         if (threads < 1 || threads > MAX) {
             throw new IllegalArgumentException(
-                    "threads is "
-                            + threads
-                            + ", expected 1 to "
-                            + MAX
-                            + "; try the number of cores, or of cores per rank");
+                    ("threads is %s, expected 1 to %s; try the number of cores, or of cores per"
+                                    + " rank")
+                            .formatted(threads, MAX));
         }
         this.work = work;
         this.spins = threads <= Runtime.getRuntime().availableProcessors() ? SPINS : 0;

@@ -142,12 +142,10 @@ final class JsonReader {
     private IllegalArgumentException wrong(String expected) {
         int end = Math.min(at + 40, text.length());
         return new IllegalArgumentException(
-                "expected "
-                        + expected
-                        + " at character "
-                        + at
-                        + " of NCCL's answer, found '"
-                        + text.substring(Math.min(at, end), end).replaceAll("\\s+", " ")
-                        + "'");
+                "expected %s at character %s of NCCL's answer, found '%s'"
+                        .formatted(
+                                expected,
+                                at,
+                                text.substring(Math.min(at, end), end).replaceAll("\\s+", " ")));
     }
 }

@@ -48,10 +48,9 @@ public final class RasClient {
         String enable = environment.getOrDefault("NCCL_RAS_ENABLE", "1");
         if (!enable.strip().equals("1")) {
             throw new JcclException(
-                    "NCCL_RAS_ENABLE="
-                            + enable
-                            + " switches NCCL's RAS off: start the job with NCCL_RAS_ENABLE=1,"
-                            + " which is the default");
+                    ("NCCL_RAS_ENABLE=%s switches NCCL's RAS off: start the job with"
+                                    + " NCCL_RAS_ENABLE=1, which is the default")
+                            .formatted(enable));
         }
         return environment.getOrDefault("NCCL_RAS_ADDR", DEFAULT_ADDRESS);
     }
@@ -98,12 +97,10 @@ public final class RasClient {
             throw new SocketTimeoutException("silent");
         } catch (SocketTimeoutException e) {
             throw new JcclException(
-                    "NCCL's RAS at "
-                            + address
-                            + " has not answered within "
-                            + limit.toMillis() / 1000.0
-                            + " s: a process there is stopped, or other processes do not respond"
-                            + " to it. Ask again, or on another node of the job");
+                    ("NCCL's RAS at %s has not answered within %s s: a process there is stopped,"
+                                    + " or other processes do not respond to it. Ask again, or on"
+                                    + " another node of the job")
+                            .formatted(address, limit.toMillis() / 1000.0));
         } catch (UnknownHostException e) {
             throw new JcclException(
                     "no host of the name in '"
@@ -118,12 +115,9 @@ public final class RasClient {
                             + " the job has to be given here as well");
         } catch (IOException | IllegalArgumentException e) {
             throw new JcclException(
-                    "asking NCCL's RAS at "
-                            + address
-                            + " failed: "
-                            + e.getMessage()
-                            + ". Is it another program's port? NCCL's is NCCL_RAS_ADDR, by default "
-                            + DEFAULT_ADDRESS,
+                    ("asking NCCL's RAS at %s failed: %s. Is it another program's port? NCCL's is"
+                                    + " NCCL_RAS_ADDR, by default %s")
+                            .formatted(address, e.getMessage(), DEFAULT_ADDRESS),
                     e);
         }
     }
@@ -143,11 +137,9 @@ public final class RasClient {
             // as below
         }
         throw new IllegalArgumentException(
-                "'"
-                        + address
-                        + "' is not an address of NCCL's RAS, expected host:port or [IPv6]:port, as in"
-                        + " NCCL_RAS_ADDR; the default is "
-                        + DEFAULT_ADDRESS);
+                ("'%s' is not an address of NCCL's RAS, expected host:port or [IPv6]:port, as in"
+                                + " NCCL_RAS_ADDR; the default is %s")
+                        .formatted(address, DEFAULT_ADDRESS));
     }
 
     /** One connection: lines there and back. */

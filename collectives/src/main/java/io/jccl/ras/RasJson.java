@@ -175,14 +175,12 @@ final class RasJson {
                         kind,
                         hash,
                         (int) number(rank, "rank", -1),
-                        what
-                                + " (GPU "
-                                + number(rank, "cuda_dev", -1)
-                                + " of process "
-                                + number(rank, "pid", -1)
-                                + " on node "
-                                + text(rank, "host", "?")
-                                + ")"));
+                        "%s (GPU %s of process %s on node %s)"
+                                .formatted(
+                                        what,
+                                        number(rank, "cuda_dev", -1),
+                                        number(rank, "pid", -1),
+                                        text(rank, "host", "?"))));
     }
 
     private static Map<?, ?> map(Map<?, ?> from, String key) {

@@ -58,12 +58,8 @@ final class FolderStore implements Store {
         name = name.replace(".", "%2E");
         if (name.length() > LONGEST_NAME) {
             throw new IllegalArgumentException(
-                    "key '"
-                            + key
-                            + "' makes a file name of "
-                            + name.length()
-                            + " characters, expected at most "
-                            + LONGEST_NAME);
+                    "key '%s' makes a file name of %s characters, expected at most %s"
+                            .formatted(key, name.length(), LONGEST_NAME));
         }
         return folder.resolve(name);
     }
@@ -108,11 +104,8 @@ final class FolderStore implements Store {
         while (lock == null) {
             if (System.nanoTime() > deadline) {
                 throw new IOException(
-                        "another process has held the lock of "
-                                + file
-                                + " for "
-                                + LOCK_PATIENCE
-                                + "; is one stopped?");
+                        "another process has held the lock of %s for %s; is one stopped?"
+                                .formatted(file, LOCK_PATIENCE));
             }
             LockSupport.parkNanos(POLL_NANOS);
             lock = channel.tryLock();

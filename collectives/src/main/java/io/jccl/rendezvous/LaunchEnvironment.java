@@ -148,13 +148,8 @@ public record LaunchEnvironment(
             int r = number(l.rank, rank, 0);
             if (r >= size) {
                 throw new IllegalArgumentException(
-                        l.rank
-                                + " is "
-                                + r
-                                + ", expected less than "
-                                + sizeVariable
-                                + ", which is "
-                                + size);
+                        "%s is %s, expected less than %s, which is %s"
+                                .formatted(l.rank, r, sizeVariable, size));
             }
             return place(env, l, r, size, sizeVariable);
         }
@@ -213,23 +208,13 @@ public record LaunchEnvironment(
         }
         if (localSize > size) {
             throw new IllegalArgumentException(
-                    l.localSize
-                            + " is "
-                            + localSize
-                            + ", expected at most "
-                            + sizeVariable
-                            + ", which is "
-                            + size);
+                    "%s is %s, expected at most %s, which is %s"
+                            .formatted(l.localSize, localSize, sizeVariable, size));
         }
         if (localRank >= 0 && localSize >= 0 && localRank >= localSize) {
             throw new IllegalArgumentException(
-                    l.localRank
-                            + " is "
-                            + localRank
-                            + ", expected less than "
-                            + l.localSize
-                            + ", which is "
-                            + localSize);
+                    "%s is %s, expected less than %s, which is %s"
+                            .formatted(l.localRank, localRank, l.localSize, localSize));
         }
         if (machines < 0 && localSize > 0) {
             machines = Math.ceilDiv(size, localSize);
@@ -279,11 +264,9 @@ public record LaunchEnvironment(
         }
         if (id.isEmpty() && size > 1 && !env.containsKey(STORE)) {
             throw new IllegalArgumentException(
-                    "nothing distinguishes this run from another on the machine: set "
-                            + JOB
-                            + " (or "
-                            + String.join(", ", l.job)
-                            + ") to the same text on all ranks");
+                    ("nothing distinguishes this run from another on the machine: set %s (or %s)"
+                                    + " to the same text on all ranks")
+                            .formatted(JOB, String.join(", ", l.job)));
         }
         // Folders are per user, and an address contains characters that file names cannot have.
         String user = System.getProperty("user.name", "");
@@ -336,14 +319,12 @@ public record LaunchEnvironment(
                 return Store.inMemory();
             }
             throw new IllegalArgumentException(
-                    "no variable specifies where the ranks find each other: set "
-                            + MASTER
-                            + " to rank 0's machine and "
-                            + MASTER_PORT
-                            + " to a free port there, or "
-                            + STORE
-                            + " to tcp://host:port or file:/folder-that-all-see, on all ranks (with"
-                            + " mpirun: -x or -genv; docs/launching.md has examples)");
+                    ("no variable specifies where the ranks find each other: set %s to rank 0's"
+                                    + " machine and %s to a free port there, or %s to"
+                                    + " tcp://host:port or file:/folder-that-all-see, on all"
+                                    + " ranks (with mpirun: -x or -genv; docs/launching.md has"
+                                    + " examples)")
+                            .formatted(MASTER, MASTER_PORT, STORE));
         }
         String address = (host.indexOf(':') >= 0 ? "[" + host + "]" : host) + ":" + port;
         return ServedStore.join(

@@ -10,12 +10,8 @@ final class Limits {
     static String key(String key) {
         if (key.isEmpty() || key.length() > KEY_CHARACTERS) {
             throw new IllegalArgumentException(
-                    "key '"
-                            + key
-                            + "' has "
-                            + key.length()
-                            + " characters, expected 1 to "
-                            + KEY_CHARACTERS);
+                    "key '%s' has %s characters, expected 1 to %s"
+                            .formatted(key, key.length(), KEY_CHARACTERS));
         }
         return key;
     }
@@ -23,13 +19,9 @@ final class Limits {
     static byte[] value(String key, byte[] value) {
         if (value.length > VALUE_BYTES) {
             throw new IllegalArgumentException(
-                    "the value of '"
-                            + key
-                            + "' has "
-                            + value.length
-                            + " bytes, expected at most "
-                            + VALUE_BYTES
-                            + "; a store is for small values, so send the rest by a collective");
+                    ("the value of '%s' has %s bytes, expected at most %s; a store is for small"
+                                    + " values, so send the rest by a collective")
+                            .formatted(key, value.length, VALUE_BYTES));
         }
         return value;
     }

@@ -115,17 +115,12 @@ final class ServedStore implements Store {
                 }
             }
             throw new JcclException(
-                    "rank 0 cannot serve the store at "
-                            + address
-                            + ": '"
-                            + host
-                            + "' "
-                            + fault
-                            + ". Set MASTER_ADDR to an address of that machine; if other machines"
-                            + " reach it by this one anyway (NAT, a Service of Kubernetes), set "
-                            + BIND
-                            + " on rank 0 to the address to listen on, such as 0.0.0.0 for all of"
-                            + " its addresses");
+                    ("rank 0 cannot serve the store at %s: '%s' %s. Set MASTER_ADDR to an address"
+                                    + " of that machine; if other machines reach it by this one"
+                                    + " anyway (NAT, a Service of Kubernetes), set %s on rank 0"
+                                    + " to the address to listen on, such as 0.0.0.0 for all of"
+                                    + " its addresses")
+                            .formatted(address, host, fault, BIND));
         }
     }
 
@@ -139,12 +134,9 @@ final class ServedStore implements Store {
         }
         if (own == null || bind.isBlank()) {
             throw new IllegalArgumentException(
-                    BIND
-                            + " is '"
-                            + bind
-                            + "', which "
-                            + fault
-                            + "; expected one of its addresses, or 0.0.0.0 for all of them");
+                    ("%s is '%s', which %s; expected one of its addresses, or 0.0.0.0 for all of"
+                                    + " them")
+                            .formatted(BIND, bind, fault));
         }
         return own;
     }

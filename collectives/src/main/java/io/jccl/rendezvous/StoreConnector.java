@@ -115,15 +115,14 @@ final class StoreConnector {
         }
         if (verdict == Wire.Verdict.WRONG_SECRET) {
             throw new FatalException(
-                    "the store at "
-                            + address
-                            + " was started with another secret than this process's, which is"
-                            + " from "
-                            + secret.origin()
-                            + "; give all processes of the run the same "
-                            + StoreSecret.VARIABLE
-                            + " or "
-                            + StoreSecret.FILE_VARIABLE);
+                    ("the store at %s was started with another secret than this process's, which"
+                                    + " is from %s; give all processes of the run the same %s or"
+                                    + " %s")
+                            .formatted(
+                                    address,
+                                    secret.origin(),
+                                    StoreSecret.VARIABLE,
+                                    StoreSecret.FILE_VARIABLE));
         }
         if (verdict == Wire.Verdict.UNKNOWN_SESSION) {
             throw new FatalException(
@@ -137,11 +136,9 @@ final class StoreConnector {
 
     private FatalException stranger(InetSocketAddress to) {
         return new FatalException(
-                "what listens at "
-                        + to
-                        + " is not a store of this version of JCCL: is the port of "
-                        + address
-                        + " another program's, or do the ranks have different jars?");
+                ("what listens at %s is not a store of this version of JCCL: is the port of %s"
+                                + " another program's, or do the ranks have different jars?")
+                        .formatted(to, address));
     }
 
     private byte[] receive(Link link, long deadline, InetSocketAddress to) throws IOException {

@@ -119,12 +119,9 @@ public final class StoreSecret {
                     "the file " + file + " (" + FILE_VARIABLE + ")");
         } catch (IOException e) {
             throw new JcclException(
-                    FILE_VARIABLE
-                            + " names "
-                            + file
-                            + ", which cannot be read ("
-                            + e
-                            + "); give a file that holds the secret, readable by this user",
+                    ("%s names %s, which cannot be read (%s); give a file that holds the secret,"
+                                    + " readable by this user")
+                            .formatted(FILE_VARIABLE, file, e),
                     e);
         }
     }

@@ -147,12 +147,10 @@ public final class StoreServer implements AutoCloseable {
             closeQuietly(channel);
             closeQuietly(selector);
             throw new JcclException(
-                    "no store can be served on "
-                            + TcpAddress.text(host == null ? "*" : host, port)
-                            + ": "
-                            + e
-                            + "; choose a port that is free here, or let the store be where it is"
-                            + " already: JCCL_STORE=tcp://host:port",
+                    ("no store can be served on %s: %s; choose a port that is free here, or let"
+                                    + " the store be where it is already:"
+                                    + " JCCL_STORE=tcp://host:port")
+                            .formatted(TcpAddress.text(host == null ? "*" : host, port), e),
                     e);
         }
     }
@@ -168,13 +166,9 @@ public final class StoreServer implements AutoCloseable {
             fault = "is a name that this machine does not know";
         }
         throw new JcclException(
-                "no store can be served on "
-                        + TcpAddress.text(host, port)
-                        + ": '"
-                        + host
-                        + "' "
-                        + fault
-                        + "; give one of its addresses, or 0.0.0.0 for all of them");
+                ("no store can be served on %s: '%s' %s; give one of its addresses, or 0.0.0.0 for"
+                                + " all of them")
+                        .formatted(TcpAddress.text(host, port), host, fault));
     }
 
     /**

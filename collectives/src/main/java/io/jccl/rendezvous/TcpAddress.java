@@ -30,11 +30,9 @@ record TcpAddress(String host, int port) {
         int port = colon < 0 ? -1 : port(t.substring(colon + 1));
         if (host.isEmpty() || port < 0 || !host.matches("[A-Za-z0-9._:%-]+")) {
             throw new IllegalArgumentException(
-                    name
-                            + " is '"
-                            + text
-                            + "', expected tcp://host:port with a port of 0 to 65535, and an IPv6"
-                            + " address in brackets: tcp://[::1]:29500");
+                    ("%s is '%s', expected tcp://host:port with a port of 0 to 65535, and an IPv6"
+                                    + " address in brackets: tcp://[::1]:29500")
+                            .formatted(name, text));
         }
         return new TcpAddress(host, port);
     }

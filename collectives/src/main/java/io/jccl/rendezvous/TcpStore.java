@@ -108,15 +108,11 @@ final class TcpStore implements Store {
                 long left = deadline - System.nanoTime();
                 if (left <= 0) {
                     throw new JcclTimeoutException(
-                            "no store was found at "
-                                    + address
-                                    + " within "
-                                    + timeout
-                                    + " ("
-                                    + trouble
-                                    + "): is the process that serves it running (rank 0, or"
-                                    + " jccl store), is the address right, and does a firewall"
-                                    + " let it through?");
+                            ("no store was found at %s within %s (%s): is the process that serves"
+                                            + " it running (rank 0, or jccl store), is the"
+                                            + " address right, and does a firewall let it"
+                                            + " through?")
+                                    .formatted(address, timeout, trouble));
                 }
                 Waits.on(open, left);
             }

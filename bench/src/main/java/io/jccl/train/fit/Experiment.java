@@ -106,11 +106,8 @@ public final class Experiment {
                 case Attempt.Trained t -> runs.add(t);
                 case Attempt.Refused r ->
                         throw new JcclException(
-                                set.title()
-                                        + ": "
-                                        + fits
-                                        + " blocks fitted once, and not again: "
-                                        + r);
+                                "%s: %s blocks fitted once, and not again: %s"
+                                        .formatted(set.title(), fits, r));
             }
         }
         runs.sort(Comparator.comparingInt(Attempt.Trained::blocks));
@@ -128,14 +125,13 @@ public final class Experiment {
         Attempt a = Attempt.run(settings, set, blocks, steps);
         if (a instanceof Attempt.Trained t && steps > 1 && !t.learns()) {
             throw new JcclException(
-                    set.title()
-                            + " with "
-                            + blocks
-                            + " blocks does not learn: the loss went from "
-                            + t.losses().getFirst()
-                            + " to "
-                            + t.losses().getLast()
-                            + "; lower --lr, or give more --steps");
+                    ("%s with %s blocks does not learn: the loss went from %s to %s; lower --lr,"
+                                    + " or give more --steps")
+                            .formatted(
+                                    set.title(),
+                                    blocks,
+                                    t.losses().getFirst(),
+                                    t.losses().getLast()));
         }
         return a;
     }

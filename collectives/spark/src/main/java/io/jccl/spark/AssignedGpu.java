@@ -22,13 +22,10 @@ final class AssignedGpu {
     static int index(String[] addresses) {
         if (addresses.length != 1) {
             throw new JcclException(
-                    "Spark assigned "
-                            + addresses.length
-                            + " GPUs ("
-                            + String.join(", ", addresses)
-                            + ") to this task, expected one: set spark.task.resource.gpu.amount to 1,"
-                            + " or choose the device with SparkCommunicator.join(context, device,"
-                            + " options)");
+                    ("Spark assigned %s GPUs (%s) to this task, expected one: set"
+                                    + " spark.task.resource.gpu.amount to 1, or choose the device"
+                                    + " with SparkCommunicator.join(context, device, options)")
+                            .formatted(addresses.length, String.join(", ", addresses)));
         }
         try {
             return Integer.parseUnsignedInt(addresses[0].trim());

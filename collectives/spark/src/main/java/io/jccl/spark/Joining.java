@@ -90,16 +90,10 @@ final class Joining {
 
     private CollectiveTimeoutException absent() {
         return new CollectiveTimeoutException(
-                "rank "
-                        + rank
-                        + " of "
-                        + size
-                        + " ("
-                        + TaskGuard.name(context)
-                        + ") waited "
-                        + options.timeout()
-                        + " for the other tasks to join, but not all came. Check that every task of the"
-                        + " stage calls SparkCommunicator.join, as often as the others");
+                ("rank %s of %s (%s) waited %s for the other tasks to join, but not all came."
+                                + " Check that every task of the stage calls"
+                                + " SparkCommunicator.join, as often as the others")
+                        .formatted(rank, size, TaskGuard.name(context), options.timeout()));
     }
 
     private void abandon() {
@@ -140,12 +134,8 @@ final class Joining {
     private Communicator host(Seat first) {
         // Stage and attempt are for the reader: the random part distinguishes runs.
         String id =
-                "spark-"
-                        + context.stageId()
-                        + "."
-                        + context.stageAttemptNumber()
-                        + "-"
-                        + first.job();
+                "spark-%s.%s-%s"
+                        .formatted(context.stageId(), context.stageAttemptNumber(), first.job());
         Communicator made = LocalJob.join(id, rank, size, options);
         handOver(made, () -> {});
         return made;

@@ -84,15 +84,12 @@ record Seat(
                         .toArray(String[]::new);
         if (f.length != 8 || !f[0].equals(FORMAT)) {
             throw new JcclException(
-                    "rank "
-                            + rank
-                            + " said '"
-                            + text
-                            + "', expected "
-                            + FORMAT
-                            + " and seven fields: its executor has another version of jccl-spark, or"
-                            + " its task calls BarrierTaskContext.allGather where the others join;"
-                            + " give all executors the same jars and let all tasks make the same calls");
+                    ("rank %s said '%s', expected %s and seven fields: its executor has another"
+                                    + " version of jccl-spark, or its task calls"
+                                    + " BarrierTaskContext.allGather where the others join; give"
+                                    + " all executors the same jars and let all tasks make the"
+                                    + " same calls")
+                            .formatted(rank, text, FORMAT));
         }
         return new Seat(f[1], f[2], Long.parseLong(f[3]), f[4], f[5], f[6], f[7]);
     }

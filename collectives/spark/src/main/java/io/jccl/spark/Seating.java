@@ -37,14 +37,10 @@ record Seating(List<Seat> seats) {
             Integer other = seat.gpu().isEmpty() ? null : gpus.put(seat.gpu(), r);
             if (other != null && !"1".equals(System.getenv("NCCL_MULTI_RANK_GPU_ENABLE"))) {
                 throw new JcclException(
-                        "ranks "
-                                + other
-                                + " and "
-                                + r
-                                + " both have "
-                                + seat.describe()
-                                + ", expected a GPU for each: set spark.task.resource.gpu.amount to 1,"
-                                + " or choose other devices");
+                        ("ranks %s and %s both have %s, expected a GPU for each: set"
+                                        + " spark.task.resource.gpu.amount to 1, or choose other"
+                                        + " devices")
+                                .formatted(other, r, seat.describe()));
             }
         }
         int onGpus = (int) seats.stream().filter(s -> !s.gpu().isEmpty()).count();
@@ -53,26 +49,20 @@ record Seating(List<Seat> seats) {
         }
         if (onGpus > 0) {
             throw new JcclException(
-                    onGpus
-                            + " of "
-                            + seats.size()
-                            + " tasks have a GPU, expected all or none: "
-                            + everyone()
-                            + ". Set spark.task.resource.gpu.amount to 1 for all executors, or pass"
-                            + " Device.host() to SparkCommunicator.join");
+                    ("%s of %s tasks have a GPU, expected all or none: %s. Set"
+                                    + " spark.task.resource.gpu.amount to 1 for all executors, or"
+                                    + " pass Device.host() to SparkCommunicator.join")
+                            .formatted(onGpus, seats.size(), everyone()));
         }
         if (byMemory.size() > 1) {
             throw new JcclException(
-                    "the tasks run in "
-                            + byMemory.size()
-                            + " places without common shared memory, by rank "
-                            + byMemory.values()
-                            + ": "
-                            + everyone()
-                            + ". Without GPUs the ranks have to share a machine (and its /dev/shm, or"
-                            + " the folder that JCCL_SHM_DIR names, if executors are containers);"
-                            + " across machines use GPUs (spark.task.resource.gpu.amount=1), or start"
-                            + " the program under mpirun instead");
+                    ("the tasks run in %s places without common shared memory, by rank %s: %s."
+                                    + " Without GPUs the ranks have to share a machine (and its"
+                                    + " /dev/shm, or the folder that JCCL_SHM_DIR names, if"
+                                    + " executors are containers); across machines use GPUs"
+                                    + " (spark.task.resource.gpu.amount=1), or start the program"
+                                    + " under mpirun instead")
+                            .formatted(byMemory.size(), byMemory.values(), everyone()));
         }
         return Engine.HOST;
     }

@@ -39,11 +39,10 @@ final class ServedStore {
                 return new Server(StoreServer.open(bind, 0, StoreSecret.of(secret)), secret);
             } catch (JcclException e) {
                 throw new JcclException(
-                        e.getMessage()
-                                + "; if other executors reach this one by it anyway (NAT), set"
-                                + " spark.executorEnv."
-                                + BIND
-                                + " to the address to listen on, such as 0.0.0.0",
+                        ("%s; if other executors reach this one by it anyway (NAT), set"
+                                        + " spark.executorEnv.%s to the address to listen on,"
+                                        + " such as 0.0.0.0")
+                                .formatted(e.getMessage(), BIND),
                         e);
             }
         }

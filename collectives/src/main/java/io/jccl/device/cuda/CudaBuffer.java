@@ -142,12 +142,8 @@ public final class CudaBuffer implements Buffer {
         Memory memory = count == 0 ? null : Memory.at(address);
         if (memory != null && !memory.isOn(device)) {
             throw new IllegalArgumentException(
-                    "address 0x"
-                            + Long.toHexString(address)
-                            + " is "
-                            + memory
-                            + ", expected memory of "
-                            + device);
+                    "address 0x%s is %s, expected memory of %s"
+                            .formatted(Long.toHexString(address), memory, device));
         }
         return owned(device, address, type, count, null);
     }
@@ -157,19 +153,15 @@ public final class CudaBuffer implements Buffer {
         if (result == cudart_h.cudaErrorMemoryAllocation()) {
             CudaRuntime.api().cudaGetLastError();
             throw new JcclException(
-                    "no memory on "
-                            + device
-                            + " for a buffer of "
-                            + count
-                            + " elements of "
-                            + type.label()
-                            + " ("
-                            + count * type.size()
-                            + " bytes): "
-                            + operation
-                            + " failed, "
-                            + device.memory()
-                            + "; free other buffers, or use smaller ones");
+                    ("no memory on %s for a buffer of %s elements of %s (%s bytes): %s failed, %s;"
+                                    + " free other buffers, or use smaller ones")
+                            .formatted(
+                                    device,
+                                    count,
+                                    type.label(),
+                                    count * type.size(),
+                                    operation,
+                                    device.memory()));
         }
         CudaRuntime.check(result, operation);
     }
@@ -241,10 +233,9 @@ public final class CudaBuffer implements Buffer {
     @Override
     public MemorySegment asSegment() {
         throw new UnsupportedOperationException(
-                "the memory of "
-                        + device
-                        + " cannot be accessed from the host: copy it to a host buffer with"
-                        + " Stream.copy");
+                ("the memory of %s cannot be accessed from the host: copy it to a host buffer with"
+                                + " Stream.copy")
+                        .formatted(device));
     }
 
     /** Accesses one element through a host buffer of one element. */

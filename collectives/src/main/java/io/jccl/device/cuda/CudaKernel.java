@@ -104,18 +104,15 @@ public final class CudaKernel {
         if (!image.runsOn(device)) {
             int has = device.computeCapability();
             throw new JcclException(
-                    device
-                            + " is of compute capability "
-                            + has / 10
-                            + "."
-                            + has % 10
-                            + ", and JCCL's kernels in "
-                            + image.title
-                            + ".ptx need "
-                            + image.oldest / 10
-                            + "."
-                            + image.oldest % 10
-                            + " or newer; compute on the host instead");
+                    ("%s is of compute capability %s.%s, and JCCL's kernels in %s.ptx need %s.%s"
+                                    + " or newer; compute on the host instead")
+                            .formatted(
+                                    device,
+                                    has / 10,
+                                    has % 10,
+                                    image.title,
+                                    image.oldest / 10,
+                                    image.oldest % 10));
         }
         CudaKernel known = image.file(device).loaded(name, device);
         return known != null ? known : device.current(() -> load(image, name, device));
@@ -175,14 +172,8 @@ public final class CudaKernel {
         int most = CudaRuntime.readInt(CudaRuntime.slot());
         if (most < BLOCK) {
             throw new JcclException(
-                    "kernel "
-                            + this
-                            + " runs with blocks of at most "
-                            + most
-                            + " threads on "
-                            + device
-                            + ", expected "
-                            + BLOCK);
+                    "kernel %s runs with blocks of at most %s threads on %s, expected %s"
+                            .formatted(this, most, device, BLOCK));
         }
         ready.add(device.index());
     }

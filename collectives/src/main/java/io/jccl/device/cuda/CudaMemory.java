@@ -53,13 +53,13 @@ public final class CudaMemory {
                         throw new NcclException(
                                 result,
                                 "ncclMemAlloc",
-                                NcclException.of(nccl, result, "ncclMemAlloc", 0).getMessage()
-                                        + "; it was asked for "
-                                        + bytes
-                                        + " bytes on "
-                                        + device
-                                        + ", "
-                                        + device.memory());
+                                "%s; it was asked for %s bytes on %s, %s"
+                                        .formatted(
+                                                NcclException.of(nccl, result, "ncclMemAlloc", 0)
+                                                        .getMessage(),
+                                                bytes,
+                                                device,
+                                                device.memory()));
                     }
                     return CudaRuntime.readLong(slot);
                 });

@@ -117,10 +117,8 @@ public final class CudaStream implements Stream {
             return s;
         }
         throw new IllegalArgumentException(
-                "the stream belongs to device "
-                        + Objects.requireNonNull(stream, "stream").device()
-                        + ", expected one of "
-                        + device);
+                "the stream belongs to device %s, expected one of %s"
+                        .formatted(Objects.requireNonNull(stream, "stream").device(), device));
     }
 
     /** CUDA's handle; the stream must be open. */

@@ -93,10 +93,9 @@ final class KernelImage {
             LOG.log(
                     System.Logger.Level.INFO,
                     () ->
-                            "the driver translates JCCL's kernels for "
-                                    + device
-                                    + " from PTX, which takes some time at their first use: "
-                                    + e.getMessage());
+                            ("the driver translates JCCL's kernels for %s from PTX, which takes"
+                                            + " some time at their first use: %s")
+                                    .formatted(device, e.getMessage()));
             // Kernels that are in use stay valid.
             if (library != 0 && kernels.values().stream().noneMatch(CudaKernel::isUsed)) {
                 NativeLibraries.cudaDriver().cuLibraryUnload(library);

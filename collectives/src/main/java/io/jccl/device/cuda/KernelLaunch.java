@@ -108,15 +108,8 @@ public final class KernelLaunch {
         if (result != 0) {
             CudaRuntime.check(
                     result,
-                    "cuLaunchKernel(kernel "
-                            + k.name()
-                            + ", "
-                            + blocks
-                            + " blocks of "
-                            + CudaKernel.BLOCK
-                            + " threads, "
-                            + stream
-                            + ")");
+                    "cuLaunchKernel(kernel %s, %s blocks of %s threads, %s)"
+                            .formatted(k.name(), blocks, CudaKernel.BLOCK, stream));
         }
     }
 }

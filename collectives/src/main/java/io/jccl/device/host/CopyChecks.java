@@ -10,24 +10,21 @@ public final class CopyChecks {
     public static void checkCopy(Buffer source, Buffer target) {
         if (source.dataType() != target.dataType() || source.count() != target.count()) {
             throw new IllegalArgumentException(
-                    "source holds "
-                            + source.count()
-                            + " elements of "
-                            + source.dataType().label()
-                            + ", target "
-                            + target.count()
-                            + " of "
-                            + target.dataType().label());
+                    "source holds %s elements of %s, target %s of %s"
+                            .formatted(
+                                    source.count(),
+                                    source.dataType().label(),
+                                    target.count(),
+                                    target.dataType().label()));
         }
     }
 
     /** The error of a copy between overlapping buffers. */
     public static IllegalArgumentException overlapping(Buffer source, Buffer target) {
         return new IllegalArgumentException(
-                "source at 0x"
-                        + Long.toHexString(source.address())
-                        + " and target at 0x"
-                        + Long.toHexString(target.address())
-                        + " overlap");
+                "source at 0x%s and target at 0x%s overlap"
+                        .formatted(
+                                Long.toHexString(source.address()),
+                                Long.toHexString(target.address())));
     }
 }

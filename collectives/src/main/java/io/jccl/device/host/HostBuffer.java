@@ -95,13 +95,9 @@ public final class HostBuffer implements Buffer {
         Objects.requireNonNull(type, "type");
         if (memory.byteSize() % type.size() != 0) {
             throw new IllegalArgumentException(
-                    "the memory has "
-                            + memory.byteSize()
-                            + " bytes, which is not a multiple of the "
-                            + type.size()
-                            + " that an element of "
-                            + type.label()
-                            + " takes");
+                    ("the memory has %s bytes, which is not a multiple of the %s that an element"
+                                    + " of %s takes")
+                            .formatted(memory.byteSize(), type.size(), type.label()));
         }
         if (memory.isReadOnly()) {
             throw new IllegalArgumentException("the memory is read-only; wrap writable memory");

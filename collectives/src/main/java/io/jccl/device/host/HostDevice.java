@@ -66,15 +66,9 @@ public final class HostDevice implements Device {
         } catch (OutOfMemoryError e) {
             arena.close();
             throw new JcclException(
-                    "no memory for a buffer of "
-                            + count
-                            + " elements of "
-                            + type.label()
-                            + " ("
-                            + bytes
-                            + " bytes): "
-                            + e.getMessage()
-                            + "; free other buffers, or raise -XX:MaxDirectMemorySize",
+                    ("no memory for a buffer of %s elements of %s (%s bytes): %s; free other"
+                                    + " buffers, or raise -XX:MaxDirectMemorySize")
+                            .formatted(count, type.label(), bytes, e.getMessage()),
                     e);
         }
     }

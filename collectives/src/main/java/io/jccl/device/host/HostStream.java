@@ -191,10 +191,8 @@ public final class HostStream implements Stream {
         synchronized void synchronize(Duration timeout) {
             if (!awaitIdle(timeout, true)) {
                 throw new JcclTimeoutException(
-                        "the stream still has "
-                                + (enqueued - completed)
-                                + " operations to complete after "
-                                + timeout);
+                        "the stream still has %s operations to complete after %s"
+                                .formatted(enqueued - completed, timeout));
             }
             Throwable t = error;
             error = null;

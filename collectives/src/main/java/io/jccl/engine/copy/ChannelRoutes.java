@@ -76,10 +76,8 @@ final class ChannelRoutes {
         Integer rank = rankOf.get(gpu);
         if (rank == null) {
             throw new IllegalArgumentException(
-                    "the plan has a hop at GPU "
-                            + gpu
-                            + ", which is none of its GPUs "
-                            + rankOf.keySet());
+                    "the plan has a hop at GPU %s, which is none of its GPUs %s"
+                            .formatted(gpu, rankOf.keySet()));
         }
         return rank;
     }

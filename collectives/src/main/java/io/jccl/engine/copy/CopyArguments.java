@@ -69,12 +69,8 @@ final class CopyArguments {
     long block(Buffer buffer, String name) {
         if (buffer.count() % n != 0) {
             throw new IllegalArgumentException(
-                    name
-                            + " holds "
-                            + buffer.count()
-                            + " elements, expected a multiple of the "
-                            + n
-                            + " ranks");
+                    "%s holds %s elements, expected a multiple of the %s ranks"
+                            .formatted(name, buffer.count(), n));
         }
         return buffer.count() / n;
     }
@@ -106,39 +102,25 @@ final class CopyArguments {
             long[] at) {
         if (!(buffer instanceof CudaBuffer b) || b.device() != devices[rank]) {
             throw new IllegalArgumentException(
-                    name
-                            + " of rank "
-                            + rank
-                            + " is on device "
-                            + Objects.requireNonNull(buffer, name + " of a rank").device()
-                            + ", expected "
-                            + devices[rank]);
+                    "%s of rank %s is on device %s, expected %s"
+                            .formatted(
+                                    name,
+                                    rank,
+                                    Objects.requireNonNull(buffer, name + " of a rank").device(),
+                                    devices[rank]));
         }
         if (!b.isOpen()) {
             throw new IllegalStateException(name + " of rank " + rank + " is closed");
         }
         if (b.dataType() != type) {
             throw new IllegalArgumentException(
-                    name
-                            + " of rank "
-                            + rank
-                            + " holds elements of "
-                            + b.dataType().label()
-                            + ", the others of "
-                            + type.label());
+                    "%s of rank %s holds elements of %s, the others of %s"
+                            .formatted(name, rank, b.dataType().label(), type.label()));
         }
         if (b.count() != Math.multiplyExact(count, times)) {
             throw new IllegalArgumentException(
-                    name
-                            + " of rank "
-                            + rank
-                            + " holds "
-                            + b.count()
-                            + " elements, expected "
-                            + count * times
-                            + ": "
-                            + because
-                            + count);
+                    "%s of rank %s holds %s elements, expected %s: %s%s"
+                            .formatted(name, rank, b.count(), count * times, because, count));
         }
         at[rank] = b.address();
     }
@@ -161,18 +143,15 @@ final class CopyArguments {
                 };
         if (!apart && recv != send + own) {
             throw new IllegalArgumentException(
-                    "send and recv of rank "
-                            + rank
-                            + " overlap ("
-                            + sendBytes
-                            + " bytes at 0x"
-                            + Long.toHexString(send)
-                            + ", "
-                            + recvBytes
-                            + " at 0x"
-                            + Long.toHexString(recv)
-                            + "); in place recv would be at 0x"
-                            + Long.toHexString(send + own));
+                    ("send and recv of rank %s overlap (%s bytes at 0x%s, %s at 0x%s); in place"
+                                    + " recv would be at 0x%s")
+                            .formatted(
+                                    rank,
+                                    sendBytes,
+                                    Long.toHexString(send),
+                                    recvBytes,
+                                    Long.toHexString(recv),
+                                    Long.toHexString(send + own)));
         }
     }
 }

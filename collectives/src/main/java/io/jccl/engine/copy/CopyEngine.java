@@ -74,26 +74,17 @@ public final class CopyEngine implements AutoCloseable {
             for (int o = 0; o < r; o++) {
                 if (this.devices[o].index() == this.devices[r].index()) {
                     throw new IllegalArgumentException(
-                            "ranks "
-                                    + o
-                                    + " and "
-                                    + r
-                                    + " are both on "
-                                    + this.devices[r]
-                                    + ", expected another device for each rank");
+                            ("ranks %s and %s are both on %s, expected another device for each"
+                                            + " rank")
+                                    .formatted(o, r, this.devices[r]));
                 }
             }
         }
         for (Plan plan : plans) {
             if (plan.gpus().size() != n) {
                 throw new IllegalArgumentException(
-                        "the plan for "
-                                + plan.operation().command()
-                                + " is for "
-                                + plan.gpus().size()
-                                + " GPUs, but there are "
-                                + n
-                                + " devices");
+                        "the plan for %s is for %s GPUs, but there are %s devices"
+                                .formatted(plan.operation().command(), plan.gpus().size(), n));
             }
         }
         this.plans = new ArrayList<>(plans);
@@ -209,11 +200,8 @@ public final class CopyEngine implements AutoCloseable {
         }
         if (inPlace != 0 && inPlace != n && first.count() > 0) {
             throw new IllegalArgumentException(
-                    "alltoall is in place on "
-                            + inPlace
-                            + " of "
-                            + n
-                            + " ranks, expected all of them or none");
+                    "alltoall is in place on %s of %s ranks, expected all of them or none"
+                            .formatted(inPlace, n));
         }
         run(Operation.ALL_TO_ALL, 0, first.byteSize() / n, -1, inPlace);
     }
@@ -308,11 +296,10 @@ public final class CopyEngine implements AutoCloseable {
             for (int r = 0; r < n; r++) {
                 if (p.used[r] && !arguments.streams[r].recordIfNotCapturing(resources.start(r))) {
                     throw new IllegalStateException(
-                            arguments.streams[r]
-                                    + " of rank "
-                                    + r
-                                    + " is being captured, or closed; peer copies cannot be"
-                                    + " captured, as their streams are reused from call to call");
+                            ("%s of rank %s is being captured, or closed; peer copies cannot be"
+                                            + " captured, as their streams are reused from call"
+                                            + " to call")
+                                    .formatted(arguments.streams[r], r));
                 }
             }
             begun = true;

@@ -91,19 +91,9 @@ final class DesyncReport {
     JcclException expire(long question, long answersBy) {
         List<@Nullable RankStatus> all = standings(question, answersBy, true);
         String text =
-                "rank "
-                        + rank
-                        + " of "
-                        + n
-                        + " waited "
-                        + timeout
-                        + " in "
-                        + here()
-                        + " for: "
-                        + waitedFor()
-                        + ". "
-                        + "Look at what those ranks do (jstack), or raise the timeout. "
-                        + table(all);
+                ("rank %s of %s waited %s in %s for: %s. Look at what those ranks do (jstack), or"
+                                + " raise the timeout. %s")
+                        .formatted(rank, n, timeout, here(), waitedFor(), table(all));
         // In one process this rank can print at once; it may end soon.
         int printer = fabric.isOneProcess() ? rank : RankStatus.lowest(all);
         return control.abort(rank, ControlBlock.AbortKind.TIMEOUT, printer, text)

@@ -32,13 +32,9 @@ public abstract class HostRank extends EngineCommunicator {
     protected void checkBuffer(Buffer buffer, String name) {
         if (!(buffer instanceof HostBuffer h)) {
             throw new IllegalArgumentException(
-                    name
-                            + " is on device "
-                            + buffer.device()
-                            + " ("
-                            + buffer.device().kind()
-                            + "), but this communicator's ranks compute on the host; copy it to a"
-                            + " buffer of comm.device()");
+                    ("%s is on device %s (%s), but this communicator's ranks compute on the host;"
+                                    + " copy it to a buffer of comm.device()")
+                            .formatted(name, buffer.device(), buffer.device().kind()));
         }
         if (!h.isOpen()) {
             throw new IllegalStateException(name + " is closed");
@@ -119,12 +115,8 @@ public abstract class HostRank extends EngineCommunicator {
         for (int r : excluded) {
             if (r < 0 || r >= size() || r == rank()) {
                 throw new IllegalArgumentException(
-                        "excluded names rank "
-                                + r
-                                + ", expected others than "
-                                + rank()
-                                + ", 0 to "
-                                + (size() - 1));
+                        "excluded names rank %s, expected others than %s, 0 to %s"
+                                .formatted(r, rank(), size() - 1));
             }
         }
         return IntStream.range(0, size()).filter(r -> !excluded.contains(r)).toArray();

@@ -286,18 +286,8 @@ final class PointToPoint {
         DataType type = DataType.ofCode((int) control.get(cell + ControlBlock.CELL_TYPE));
         if (count != q.count || type != q.type) {
             throw new CollectiveMismatchException(
-                    "rank "
-                            + peer
-                            + " sends "
-                            + count
-                            + " elements of "
-                            + type.label()
-                            + " to rank "
-                            + rank
-                            + ", which receives "
-                            + q.count
-                            + " of "
-                            + q.type.label());
+                    "rank %s sends %s elements of %s to rank %s, which receives %s of %s"
+                            .formatted(peer, count, type.label(), rank, q.count, q.type.label()));
         }
     }
 

@@ -184,13 +184,9 @@ final class Regroup implements AutoCloseable {
             long now = System.nanoTime();
             if (now - deadline > 0) {
                 throw new CollectiveTimeoutException(
-                        "rank "
-                                + rank
-                                + " waited "
-                                + timeout
-                                + " in shrink for "
-                                + whom
-                                + "; all ranks that remain have to call it with the same list");
+                        ("rank %s waited %s in shrink for %s; all ranks that remain have to call"
+                                        + " it with the same list")
+                                .formatted(rank, timeout, whom));
             }
             interrupted = Interrupts.notice(interrupted, now);
             if (Interrupts.overdue(interrupted, now)) {

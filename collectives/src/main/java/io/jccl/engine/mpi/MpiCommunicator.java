@@ -194,24 +194,21 @@ final class MpiCommunicator extends HostRank {
                         .map(c -> c.watch.toString())
                         .collect(Collectors.joining(", "));
         return new JcclException(
-                watch
-                        + ": another thread of this process has been in MPI for a second ("
-                        + (others.isEmpty() ? "it has left by now" : others)
-                        + "), and with JCCL_MPI_THREADS=serialized only one at a time may be: two"
-                        + " that wait for each other's ranks would deadlock. Use one stream for"
-                        + " all communicators, or JCCL_MPI_THREADS=multiple");
+                ("%s: another thread of this process has been in MPI for a second (%s), and with"
+                                + " JCCL_MPI_THREADS=serialized only one at a time may be: two"
+                                + " that wait for each other's ranks would deadlock. Use one"
+                                + " stream for all communicators, or JCCL_MPI_THREADS=multiple")
+                        .formatted(watch, others.isEmpty() ? "it has left by now" : others));
     }
 
     /** Ends the job with a message: a thread is in a call of MPI that cannot be ended. */
     void endProcess(String where) {
         RuntimeException why = Objects.requireNonNull(failure);
         process.abort(
-                "jccl: "
-                        + where
-                        + ", and the communicator has failed: "
-                        + why
-                        + "\njccl: a blocking call of MPI cannot be ended, so this job is; with"
-                        + " JCCL_MPI_WAIT=poll the program would get the exception");
+                ("jccl: %s, and the communicator has failed: %s\njccl: a blocking call of MPI"
+                                + " cannot be ended, so this job is; with JCCL_MPI_WAIT=poll the"
+                                + " program would get the exception")
+                        .formatted(where, why));
     }
 
     // ---- methods of the base class

@@ -218,11 +218,11 @@ final class MpiMessages {
         int got = flag.get(ValueLayout.JAVA_INT, 0);
         if (got != expected[i]) {
             throw new CollectiveMismatchException(
-                    link.owner().watch()
-                            + ": a rank sent "
-                            + (got < 0 ? "part of an element more than some" : got)
-                            + " elements, but this one receives "
-                            + expected[i]);
+                    "%s: a rank sent %s elements, but this one receives %s"
+                            .formatted(
+                                    link.owner().watch(),
+                                    got < 0 ? "part of an element more than some" : got,
+                                    expected[i]));
         }
     }
 

@@ -223,13 +223,9 @@ final class MpiMonitor {
             if (sameOrder && !withoutNumber(a.text).equals(withoutNumber(own.text))) {
                 comm.fail(
                         new CollectiveMismatchException(
-                                "the ranks disagree on collective #"
-                                        + own.order
-                                        + ":"
-                                        + table(own)
-                                        + ". All ranks must call the same operations in the same"
-                                        + " order. "
-                                        + standings(own)),
+                                ("the ranks disagree on collective #%s:%s. All ranks must call the"
+                                                + " same operations in the same order. %s")
+                                        .formatted(own.order, table(own), standings(own))),
                         true,
                         lowest());
                 return;
@@ -237,10 +233,8 @@ final class MpiMonitor {
             if (a.closed && own.order > 0) {
                 comm.fail(
                         new RankFailedException(
-                                "rank "
-                                        + r
-                                        + " closed its communicator while others waited for it:"
-                                        + table(own)),
+                                "rank %s closed its communicator while others waited for it:%s"
+                                        .formatted(r, table(own))),
                         true,
                         lowest());
                 return;
@@ -249,17 +243,14 @@ final class MpiMonitor {
         if (waited > timeoutNanos) {
             comm.fail(
                     new CollectiveTimeoutException(
-                            "rank "
-                                    + comm.rank()
-                                    + " of "
-                                    + comm.size()
-                                    + " waited "
-                                    + comm.options().timeout()
-                                    + ":"
-                                    + table(own)
-                                    + ". Look at what those ranks do (jstack), or raise the"
-                                    + " timeout. "
-                                    + standings(own)),
+                            ("rank %s of %s waited %s:%s. Look at what those ranks do (jstack), or"
+                                            + " raise the timeout. %s")
+                                    .formatted(
+                                            comm.rank(),
+                                            comm.size(),
+                                            comm.options().timeout(),
+                                            table(own),
+                                            standings(own))),
                     true,
                     lowest());
         }
@@ -270,20 +261,17 @@ final class MpiMonitor {
         Answer own = answer();
         String table = RankStatus.table(List.of(comm.where()));
         return new CollectiveTimeoutException(
-                "rank "
-                        + comm.rank()
-                        + " of "
-                        + comm.size()
-                        + " waited "
-                        + comm.options().timeout()
-                        + ": rank "
-                        + comm.rank()
-                        + ' '
-                        + own.text
-                        + ". It cannot query the others: with JCCL_MPI_THREADS=serialized"
-                        + " no other thread may call MPI during a call; JCCL_MPI_THREADS=multiple"
-                        + " or JCCL_MPI_WAIT=poll shows their state. "
-                        + table);
+                ("rank %s of %s waited %s: rank %s %s. It cannot query the others: with"
+                                + " JCCL_MPI_THREADS=serialized no other thread may call MPI"
+                                + " during a call; JCCL_MPI_THREADS=multiple or"
+                                + " JCCL_MPI_WAIT=poll shows their state. %s")
+                        .formatted(
+                                comm.rank(),
+                                comm.size(),
+                                comm.options().timeout(),
+                                comm.rank(),
+                                own.text,
+                                table));
     }
 
     private static String withoutNumber(String text) {

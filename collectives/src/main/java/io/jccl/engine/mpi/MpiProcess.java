@@ -272,13 +272,10 @@ final class MpiProcess {
         }
         if (provided < serialized) {
             throw new JcclException(
-                    mpi.library()
-                            + " grants thread level "
-                            + provided
-                            + ", but JCCL calls MPI from several threads and needs at least"
-                            + " MPI_THREAD_SERIALIZED ("
-                            + serialized
-                            + "): build or choose an MPI with thread support");
+                    ("%s grants thread level %s, but JCCL calls MPI from several threads and needs"
+                                    + " at least MPI_THREAD_SERIALIZED (%s): build or choose an"
+                                    + " MPI with thread support")
+                            .formatted(mpi.library(), provided, serialized));
         }
         mpi.check(
                 mpi.MPI_Comm_set_errhandler(mpi.MPI_COMM_WORLD(), mpi.MPI_ERRORS_RETURN()),
@@ -381,15 +378,11 @@ final class MpiProcess {
             String value = env.get(name);
             if (size == 1 && value != null && !value.equals("1")) {
                 throw new JcclException(
-                        "the launcher started "
-                                + value
-                                + " processes ("
-                                + name
-                                + "), but "
-                                + mpi.library()
-                                + " sees only this one: launcher and library belong to"
-                                + " different MPIs; start with the library's own mpirun, or name the"
-                                + " launcher's library with MPI_HOME or -Djccl.mpi=FILE");
+                        ("the launcher started %s processes (%s), but %s sees only this one:"
+                                        + " launcher and library belong to different MPIs; start"
+                                        + " with the library's own mpirun, or name the launcher's"
+                                        + " library with MPI_HOME or -Djccl.mpi=FILE")
+                                .formatted(value, name, mpi.library()));
             }
         }
     }

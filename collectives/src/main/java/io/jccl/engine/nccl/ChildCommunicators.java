@@ -66,12 +66,8 @@ final class ChildCommunicators {
         for (int r : excluded) {
             if (r < 0 || r >= rank.size() || r == rank.rank()) {
                 throw new IllegalArgumentException(
-                        "excluded names rank "
-                                + r
-                                + ", expected others than "
-                                + rank.rank()
-                                + ", 0 to "
-                                + (rank.size() - 1));
+                        "excluded names rank %s, expected others than %s, 0 to %s"
+                                .formatted(r, rank.rank(), rank.size() - 1));
             }
         }
         if (abort) {
@@ -133,11 +129,8 @@ final class ChildCommunicators {
         rank.checkUsable();
         if (size <= rank.size()) {
             throw new IllegalArgumentException(
-                    "size is "
-                            + size
-                            + ", expected more than "
-                            + rank.size()
-                            + ", the current number of ranks");
+                    "size is %s, expected more than %s, the current number of ranks"
+                            .formatted(size, rank.size()));
         }
         Membership grown = members.other(name, size);
         MemorySegment id = Arena.ofAuto().allocate(nccl_h.NCCL_UNIQUE_ID_BYTES());

@@ -124,10 +124,9 @@ final class Failures {
                 watch.late(
                         question,
                         operation,
-                        describe(operation)
-                                + " is still in progress after "
-                                + options.timeout()
-                                + ": a rank is missing, or connections cannot be made",
+                        ("%s is still in progress after %s: a rank is missing, or connections"
+                                        + " cannot be made")
+                                .formatted(describe(operation), options.timeout()),
                         ras);
         // This process may have been stopped in the meantime, and the others have given up on it.
         told = found instanceof CollectiveMismatchException ? null : brokenBy(operation);
@@ -170,11 +169,8 @@ final class Failures {
     private RankFailedException because(NcclException said, String operation, String reason) {
         RankFailedException e =
                 new RankFailedException(
-                        describe(operation)
-                                + " failed: "
-                                + reason
-                                + "; NCCL reports: "
-                                + said.getMessage());
+                        "%s failed: %s; NCCL reports: %s"
+                                .formatted(describe(operation), reason, said.getMessage()));
         e.initCause(said);
         return e;
     }

@@ -202,13 +202,9 @@ final class Membership {
                 throwIfFailed();
                 if (left == 0) {
                     throw new CollectiveTimeoutException(
-                            "rank 0 did not publish the "
-                                    + what
-                                    + " of communicator '"
-                                    + name
-                                    + "' within "
-                                    + timeout
-                                    + ": look at its output, or raise the timeout");
+                            ("rank 0 did not publish the %s of communicator '%s' within %s: look"
+                                            + " at its output, or raise the timeout")
+                                    .formatted(what, name, timeout));
                 }
             }
         }

@@ -24,23 +24,14 @@ final class NcclChecks {
         CudaDevice device = rank.device();
         if (!(buffer instanceof CudaBuffer b)) {
             throw new IllegalArgumentException(
-                    name
-                            + " is memory of "
-                            + buffer.device()
-                            + ", expected memory of "
-                            + device
-                            + ", this rank's device; allocate it from device(), or wrap it with"
-                            + " Cuda.wrapAddress");
+                    ("%s is memory of %s, expected memory of %s, this rank's device; allocate it"
+                                    + " from device(), or wrap it with Cuda.wrapAddress")
+                            .formatted(name, buffer.device(), device));
         }
         if (b.device() != device) {
             throw new IllegalArgumentException(
-                    name
-                            + " is memory of "
-                            + b.device()
-                            + ", but rank "
-                            + rank.rank()
-                            + " is on "
-                            + device);
+                    "%s is memory of %s, but rank %s is on %s"
+                            .formatted(name, b.device(), rank.rank(), device));
         }
         if (!b.isOpen()) {
             throw new IllegalStateException(name + " is closed: " + buffer);
@@ -55,26 +46,18 @@ final class NcclChecks {
         CudaDevice device = rank.device();
         if (device.computeCapability() < FLOAT8_CAPABILITY) {
             throw new UnsupportedOperationException(
-                    op.method()
-                            + " of "
-                            + type
-                            + " needs compute capability 9.0 (H100) or newer, but "
-                            + device
-                            + " has "
-                            + device.computeCapability() / 10.0
-                            + ": reduce bfloat16, and cast");
+                    ("%s of %s needs compute capability 9.0 (H100) or newer, but %s has %s: reduce"
+                                    + " bfloat16, and cast")
+                            .formatted(
+                                    op.method(), type, device, device.computeCapability() / 10.0));
         }
         // NCCL leaves its kernel for that out: it tests __CUDA_ARCH__ in host code, which does not
         // define it (src/device/onerank.cu:79 of 2.30.7).
         if (rank.size() == 1 && reduceOp.kind() == ReduceOp.Kind.PRE_MUL_SUM) {
             throw new UnsupportedOperationException(
-                    op.method()
-                            + " of "
-                            + type
-                            + " with "
-                            + reduceOp
-                            + " needs two ranks or more, as NCCL has no such kernel for one: reduce"
-                            + " bfloat16, and cast");
+                    ("%s of %s with %s needs two ranks or more, as NCCL has no such kernel for"
+                                    + " one: reduce bfloat16, and cast")
+                            .formatted(op.method(), type, reduceOp));
         }
     }
 
@@ -83,10 +66,9 @@ final class NcclChecks {
         List<Capture> open = rank.handle().graphs();
         if (!open.isEmpty()) {
             throw new IllegalStateException(
-                    rank
-                            + " cannot be closed before "
-                            + open
-                            + ", which hold operations of it: close the graphs first");
+                    ("%s cannot be closed before %s, which hold operations of it: close the graphs"
+                                    + " first")
+                            .formatted(rank, open));
         }
     }
 }

@@ -387,11 +387,8 @@ public final class NcclEngine {
     private static MemorySegment idFrom(byte[] bytes, Arena call) {
         if (bytes.length != nccl_h.NCCL_UNIQUE_ID_BYTES()) {
             throw new JcclException(
-                    "the store gave an id of "
-                            + bytes.length
-                            + " bytes, expected "
-                            + nccl_h.NCCL_UNIQUE_ID_BYTES()
-                            + ": another program writes to it");
+                    "the store gave an id of %s bytes, expected %s: another program writes to it"
+                            .formatted(bytes.length, nccl_h.NCCL_UNIQUE_ID_BYTES()));
         }
         return call.allocateFrom(ValueLayout.JAVA_BYTE, bytes);
     }

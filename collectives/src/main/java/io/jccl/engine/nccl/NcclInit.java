@@ -63,13 +63,8 @@ final class NcclInit {
             int rank,
             int size) {
         String operation =
-                "ncclCommInitRank on rank "
-                        + rank
-                        + " of "
-                        + size
-                        + " of communicator '"
-                        + members.name()
-                        + "'";
+                "ncclCommInitRank on rank %s of %s of communicator '%s'"
+                        .formatted(rank, size, members.name());
         while (true) {
             long left = Math.max(deadline - System.nanoTime(), 0);
             try {
@@ -89,11 +84,10 @@ final class NcclInit {
                 throwIfBroken(members, operation);
                 if (left == 0) {
                     throw new CollectiveTimeoutException(
-                            operation
-                                    + " is not complete after "
-                                    + timeout
-                                    + ", though all ranks came: connections cannot be made; check"
-                                    + " NCCL_SOCKET_IFNAME and firewalls, or set NCCL_DEBUG=INFO");
+                            ("%s is not complete after %s, though all ranks came: connections"
+                                            + " cannot be made; check NCCL_SOCKET_IFNAME and"
+                                            + " firewalls, or set NCCL_DEBUG=INFO")
+                                    .formatted(operation, timeout));
                 }
             }
         }

@@ -295,21 +295,17 @@ final class NcclMonitor {
         return what == null
                 ? null
                 : new CollectiveMismatchException(
-                        "the ranks of communicator '"
-                                + members.name()
-                                + "' disagree on "
-                                + what
-                                + ". All ranks must call the same operations in the same order."
-                                + " Rank "
-                                + rank.rank()
-                                + " ("
-                                + rank.device()
-                                + ") found out when it had waited longer than "
-                                + timeout
-                                + " for "
-                                + waitsFor
-                                + ". "
-                                + table);
+                        ("the ranks of communicator '%s' disagree on %s. All ranks must call the"
+                                        + " same operations in the same order. Rank %s (%s) found"
+                                        + " out when it had waited longer than %s for %s. %s")
+                                .formatted(
+                                        members.name(),
+                                        what,
+                                        rank.rank(),
+                                        rank.device(),
+                                        timeout,
+                                        waitsFor,
+                                        table));
     }
 
     /**
@@ -398,14 +394,13 @@ final class NcclMonitor {
                 rank.failures()
                         .fail(
                                 new RankFailedException(
-                                        "rank(s) "
-                                                + left
-                                                + " of communicator '"
-                                                + members.name()
-                                                + "' closed it while rank "
-                                                + rank.rank()
-                                                + " waits in "
-                                                + next()));
+                                        ("rank(s) %s of communicator '%s' closed it while rank %s"
+                                                        + " waits in %s")
+                                                .formatted(
+                                                        left,
+                                                        members.name(),
+                                                        rank.rank(),
+                                                        next())));
                 return;
             }
         }
@@ -419,17 +414,17 @@ final class NcclMonitor {
                 rank.failures()
                         .fail(
                                 new RankFailedException(
-                                        "rank "
-                                                + r
-                                                + " of communicator '"
-                                                + members.name()
-                                                + "' has given no sign of life for "
-                                                + Duration.ofNanos(now - beatSeen[r]).toSeconds()
-                                                + " s while rank "
-                                                + rank.rank()
-                                                + " waits in "
-                                                + next()
-                                                + ": its process was killed, or its machine is lost"));
+                                        ("rank %s of communicator '%s' has given no sign of life"
+                                                        + " for %s s while rank %s waits in %s:"
+                                                        + " its process was killed, or its"
+                                                        + " machine is lost")
+                                                .formatted(
+                                                        r,
+                                                        members.name(),
+                                                        Duration.ofNanos(now - beatSeen[r])
+                                                                .toSeconds(),
+                                                        rank.rank(),
+                                                        next())));
                 return;
             }
         }

@@ -96,10 +96,9 @@ final class OneSided {
         long handle = slot.get(ValueLayout.JAVA_LONG, 0);
         if (handle == 0) {
             throw new UnsupportedOperationException(
-                    "NCCL does not register memory for communicator '"
-                            + members.name()
-                            + "': NCCL_LOCAL_REGISTER=0 is in force; unset it, or do not register"
-                            + Settings.inForce());
+                    ("NCCL does not register memory for communicator '%s': NCCL_LOCAL_REGISTER=0"
+                                    + " is in force; unset it, or do not register%s")
+                            .formatted(members.name(), Settings.inForce()));
         }
         return new Registered(handle, 0);
     }
@@ -109,14 +108,13 @@ final class OneSided {
         rank.checkBuffer(buffer, "buffer");
         if (buffer.address() % ALIGNMENT != 0 || buffer.byteSize() % ALIGNMENT != 0) {
             throw new IllegalArgumentException(
-                    "a window must start at and span multiples of "
-                            + ALIGNMENT
-                            + " bytes, but "
-                            + buffer
-                            + " is "
-                            + buffer.byteSize()
-                            + " bytes at 0x"
-                            + Long.toHexString(buffer.address()));
+                    ("a window must start at and span multiples of %s bytes, but %s is %s bytes at"
+                                    + " 0x%s")
+                            .formatted(
+                                    ALIGNMENT,
+                                    buffer,
+                                    buffer.byteSize(),
+                                    Long.toHexString(buffer.address())));
         }
         MemorySegment slot = arena.allocate(ValueLayout.ADDRESS);
         int flags = symmetric ? nccl_h.NCCL_WIN_COLL_SYMMETRIC() : nccl_h.NCCL_WIN_DEFAULT();
@@ -128,12 +126,11 @@ final class OneSided {
         long handle = slot.get(ValueLayout.JAVA_LONG, 0);
         if (handle == 0) {
             throw new UnsupportedOperationException(
-                    "NCCL does not create windows for communicator '"
-                            + members.name()
-                            + "': that needs symmetric memory, which this platform lacks or"
-                            + " NCCL_CUMEM_ENABLE=0 or NCCL_WIN_ENABLE=0 turns off; use"
-                            + " operations without windows"
-                            + Settings.inForce());
+                    ("NCCL does not create windows for communicator '%s': that needs symmetric"
+                                    + " memory, which this platform lacks or NCCL_CUMEM_ENABLE=0"
+                                    + " or NCCL_WIN_ENABLE=0 turns off; use operations without"
+                                    + " windows%s")
+                            .formatted(members.name(), Settings.inForce()));
         }
         return new Registered(handle, symmetric ? buffer.byteSize() : Long.MAX_VALUE);
     }
@@ -160,12 +157,13 @@ final class OneSided {
         Registered win = own(window);
         if (offsetBytes < 0 || offsetBytes > win.bytes - source.byteSize()) {
             throw new IllegalArgumentException(
-                    "offsetBytes is "
-                            + offsetBytes
-                            + ", but source's "
-                            + source.byteSize()
-                            + " bytes must lie within the peer's window"
-                            + (win.bytes == Long.MAX_VALUE ? "" : " of " + win.bytes + " bytes"));
+                    "offsetBytes is %s, but source's %s bytes must lie within the peer's window%s"
+                            .formatted(
+                                    offsetBytes,
+                                    source.byteSize(),
+                                    win.bytes == Long.MAX_VALUE
+                                            ? ""
+                                            : " of " + win.bytes + " bytes"));
         }
         CudaStream s = CudaStream.of(stream, device);
         long h = s.handle();

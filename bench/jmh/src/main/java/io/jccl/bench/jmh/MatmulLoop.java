@@ -72,10 +72,8 @@ final class MatmulLoop implements Callable<Integer> {
         if (!s.matches()) {
             throw new ParameterException(
                     spec.commandLine(),
-                    "'"
-                            + shape
-                            + "' is not a shape, expected one such as 1x4096x4096 or"
-                            + " 64x64x64t");
+                    "'%s' is not a shape, expected one such as 1x4096x4096 or 64x64x64t"
+                            .formatted(shape));
         }
         long m = Long.parseLong(s.group(1));
         long k = Long.parseLong(s.group(2));
