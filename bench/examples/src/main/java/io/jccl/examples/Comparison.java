@@ -62,7 +62,8 @@ final class Comparison {
         for (int step = 0; step < losses.length; step++) {
             if (!(Math.abs(losses[step] - alone[step]) <= TOLERANCE * (1 + alone[step]))) {
                 throw new IllegalStateException(
-                        "%s: step %s has the loss %s, on one rank %s".formatted(name, step, losses[step], alone[step]));
+                        "%s: step %s has the loss %s, on one rank %s"
+                                .formatted(name, step, losses[step], alone[step]));
             }
         }
         double last = losses[losses.length - 1];
