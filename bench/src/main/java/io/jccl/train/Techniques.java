@@ -5,8 +5,11 @@ import io.jccl.offload.Tier;
 import io.jccl.offload.zero.ZeroOptions;
 import io.jccl.parallel.Compression;
 import io.jccl.parallel.PipelineSchedule;
+import java.util.LinkedHashMap;
 import java.util.Locale;
+import java.util.Map;
 import java.util.StringJoiner;
+import java.util.function.Function;
 
 /**
  * The techniques that a run uses. Ranks of a tensor group have consecutive numbers, followed by
@@ -101,89 +104,57 @@ public record Techniques(
      * @throws IllegalArgumentException if a word is unknown; the message names it
      */
     public static Techniques parse(String text) {
-        Techniques t = NONE;
+        Map<String, String> words = new LinkedHashMap<>();
         for (String word : text.strip().split("[ ,]+", -1)) {
             if (!word.isEmpty() && !word.equals("single")) {
-                t = t.with(word);
+                words.put(word.split("=", 2)[0], word);
             }
         }
+        boolean half = flag(words, "fp16");
+        boolean brain = flag(words, "bf16");
+        Techniques t =
+                new Techniques(
+                        number(words, "dp", NONE.data),
+                        number(words, "tp", NONE.tensor),
+                        number(words, "pp", NONE.pipeline),
+                        number(words, "ep", NONE.expert),
+                        number(words, "zero", NONE.zero),
+                        value(words, "offload", Offload::of, NONE.offload),
+                        number(words, "accumulate", NONE.accumulate),
+                        half ? DataType.FLOAT16 : brain ? DataType.BFLOAT16 : NONE.precision,
+                        flag(words, "recompute"),
+                        flag(words, "sp") | flag(words, "sequence-parallel"),
+                        value(words, "schedule", PipelineSchedule::of, NONE.schedule),
+                        !flag(words, "no-overlap"),
+                        value(words, "compress", Techniques::compression, NONE.compress));
+        words.values().forEach(Techniques::unknown);
         return t;
     }
 
-    private Techniques with(String word) {
-        int equals = word.indexOf('=');
-        String key = equals < 0 ? word : word.substring(0, equals);
-        String value = equals < 0 ? "" : word.substring(equals + 1);
-        boolean flag = equals < 0;
-        Draft draft = new Draft(this);
-        switch (key) {
-            case "dp" -> draft.data = number(word, value);
-            case "tp" -> draft.tensor = number(word, value);
-            case "pp" -> draft.pipeline = number(word, value);
-            case "ep" -> draft.expert = number(word, value);
-            case "zero" -> draft.zero = number(word, value);
-            case "offload" -> draft.offload = Offload.of(value);
-            case "accumulate" -> draft.accumulate = number(word, value);
-            case "schedule" -> draft.schedule = PipelineSchedule.of(value);
-            case "no-overlap" -> draft.overlap = !flag && unknown(word);
-            case "compress" -> draft.compress = compression(value);
-            case "bf16" -> draft.precision = flag ? DataType.BFLOAT16 : unknownType(word);
-            case "fp16" -> draft.precision = flag ? DataType.FLOAT16 : unknownType(word);
-            case "recompute" -> draft.recompute = flag || unknown(word);
-            case "sp", "sequence-parallel" -> draft.sequenceParallel = flag || unknown(word);
-            default -> unknown(word);
-        }
-        return draft.build();
+    private static <T> T value(
+            Map<String, String> words, String key, Function<String, T> parser, T otherwise) {
+        String word = words.remove(key);
+        return word == null
+                ? otherwise
+                : parser.apply(word.substring(Math.min(key.length() + 1, word.length())));
     }
 
-    /** Techniques while they are parsed, by name. */
-    private static final class Draft {
-        int data;
-        int tensor;
-        int pipeline;
-        int expert;
-        int zero;
-        Offload offload;
-        int accumulate;
-        DataType precision;
-        boolean recompute;
-        boolean sequenceParallel;
-        PipelineSchedule schedule;
-        boolean overlap;
-        Compression compress;
-
-        Draft(Techniques t) {
-            data = t.data;
-            tensor = t.tensor;
-            pipeline = t.pipeline;
-            expert = t.expert;
-            zero = t.zero;
-            offload = t.offload;
-            accumulate = t.accumulate;
-            precision = t.precision;
-            recompute = t.recompute;
-            sequenceParallel = t.sequenceParallel;
-            schedule = t.schedule;
-            overlap = t.overlap;
-            compress = t.compress;
+    private static int number(Map<String, String> words, String key, int otherwise) {
+        String word = words.get(key);
+        try {
+            return value(words, key, Integer::valueOf, otherwise);
+        } catch (NumberFormatException e) {
+            throw new IllegalArgumentException(
+                    "technique '" + word + "' needs a number behind '='", e);
         }
+    }
 
-        Techniques build() {
-            return new Techniques(
-                    data,
-                    tensor,
-                    pipeline,
-                    expert,
-                    zero,
-                    offload,
-                    accumulate,
-                    precision,
-                    recompute,
-                    sequenceParallel,
-                    schedule,
-                    overlap,
-                    compress);
+    private static boolean flag(Map<String, String> words, String key) {
+        String word = words.remove(key);
+        if (word != null && !word.equals(key)) {
+            unknown(word);
         }
+        return word != null;
     }
 
     /**
@@ -244,27 +215,13 @@ public record Techniques(
         };
     }
 
-    private static DataType unknownType(String word) {
-        unknown(word);
-        return DataType.FLOAT32;
-    }
-
-    private static boolean unknown(String word) {
+    private static void unknown(String word) {
         throw new IllegalArgumentException(
                 "technique '"
                         + word
                         + "' is unknown, expected some of dp=N tp=N pp=N ep=N zero=0..3"
                         + " offload=none|host|nvme|state accumulate=N schedule=gpipe|1f1b bf16 fp16 recompute"
                         + " sequence-parallel no-overlap compress=bf16|fp16|topk:D|powersgd:R");
-    }
-
-    private static int number(String word, String value) {
-        try {
-            return Integer.parseInt(value);
-        } catch (NumberFormatException e) {
-            throw new IllegalArgumentException(
-                    "technique '" + word + "' needs a number behind '='", e);
-        }
     }
 
     /**
