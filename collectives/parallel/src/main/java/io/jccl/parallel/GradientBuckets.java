@@ -176,8 +176,18 @@ final class GradientBuckets implements AutoCloseable {
     }
 
     private Exchange exchange(Bucket.Plan plan, Buffer memory) {
+        List<AutoCloseable> owned = new ArrayList<>();
+        try {
+            return exchange(plan, memory, owned);
+        } catch (RuntimeException | Error e) {
+            Closing.all(owned.reversed());
+            throw e;
+        }
+    }
+
+    private Exchange exchange(Bucket.Plan plan, Buffer memory, List<AutoCloseable> owned) {
         if (options.adasum()) {
-            return new AdasumExchange(own, memory, plan, parameters);
+            return new AdasumExchange(own, memory, plan, parameters, owned);
         }
         if (plan.type() != DataType.FLOAT32) {
             return new Exchange.Plain(own, memory);
@@ -186,17 +196,16 @@ final class GradientBuckets implements AutoCloseable {
         Matmul products = matmul;
         return switch (options.compression()) {
             case Compression.None none -> new Exchange.Plain(own, memory);
-            case Compression.Cast cast ->
-                    on == null
-                            ? new Exchange.Cast(own, memory, cast.type())
-                            : new Exchange.DeviceCast(own, on, memory, cast.type());
-            case Compression.TopK topK ->
-                    new TopKExchange(own, on, memory, plan.elements(parameters), topK.density());
+            case Compression.Cast cast -> new Exchange.Cast(own, on, memory, cast.type(), owned);
+            case Compression.TopK topK -> {
+                long elements = plan.elements(parameters);
+                yield new TopKExchange(own, on, memory, elements, topK.density(), owned);
+            }
             case Compression.PowerSgd power ->
                     on == null || products == null
-                            ? new PowerSgdExchange(own, memory, plan, parameters, power)
+                            ? new HostPowerSgdExchange(own, memory, plan, parameters, power, owned)
                             : new DevicePowerSgdExchange(
-                                    own, on, products, memory, plan, parameters, power);
+                                    own, on, products, memory, plan, parameters, power, owned);
         };
     }
 
