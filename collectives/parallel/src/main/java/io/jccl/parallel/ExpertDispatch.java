@@ -225,7 +225,7 @@ public final class ExpertDispatch implements AutoCloseable {
      *     backward pass
      */
     public void combineBackward(Buffer resultGradient) {
-        gradients(mover.outputGradients());
+        gradients(mover.outputGradients);
         check(Phase.COMBINED, resultGradient, "the result's gradient");
         mover.combineBackward(resultGradient);
         phase = Phase.OUTPUTS_BACK;
@@ -239,7 +239,7 @@ public final class ExpertDispatch implements AutoCloseable {
      * @throws IllegalStateException if {@link #combineBackward} has not been called
      */
     public void dispatchBackward(Buffer tokensGradient) {
-        gradients(mover.inputGradients());
+        gradients(mover.inputGradients);
         check(Phase.OUTPUTS_BACK, tokensGradient, "the tokens' gradient");
         mover.dispatchBackward(tokensGradient);
         phase = Phase.INPUTS_BACK;
@@ -273,7 +273,7 @@ public final class ExpertDispatch implements AutoCloseable {
      * @return {@link #maxRows} x features; valid until the next {@link #dispatch}
      */
     public Buffer inputs() {
-        return mover.inputs();
+        return mover.inputs;
     }
 
     /**
@@ -282,7 +282,7 @@ public final class ExpertDispatch implements AutoCloseable {
      * @return {@link #maxRows} x features
      */
     public Buffer outputs() {
-        return mover.outputs();
+        return mover.outputs;
     }
 
     /**
@@ -292,7 +292,7 @@ public final class ExpertDispatch implements AutoCloseable {
      * @throws IllegalStateException if this was created without a backward pass
      */
     public Buffer outputGradients() {
-        return gradients(mover.outputGradients());
+        return gradients(mover.outputGradients);
     }
 
     /**
@@ -302,7 +302,7 @@ public final class ExpertDispatch implements AutoCloseable {
      * @throws IllegalStateException if this was created without a backward pass
      */
     public Buffer inputGradients() {
-        return gradients(mover.inputGradients());
+        return gradients(mover.inputGradients);
     }
 
     private static Buffer gradients(@Nullable Buffer buffer) {
