@@ -122,25 +122,18 @@ public record Hardware(
         Constants c = Constants.SHIPPED;
         int gpus = machine.gpus().size();
         int sm = machine.gpus().getFirst().sm();
-        double host = given.hostGbps() > 0 ? given.hostGbps() : c.get("host.gbps");
-        double read = given.nvmeReadGbps() > 0 ? given.nvmeReadGbps() : c.get("nvme.read.gbps");
-        double write = given.nvmeWriteGbps() > 0 ? given.nvmeWriteGbps() : c.get("nvme.write.gbps");
         Function<Job, Rates> rates =
                 job -> {
                     double peak = type.teraflops(job.precision());
                     double wide = type.teraflops(job.precision().wide());
-                    int used = job.machine().gpus();
-                    return new Rates(
-                            peak,
+                    return rates(
+                            type,
+                            given,
+                            job,
                             peak * c.get(products(job), sm),
                             wide * c.get("products", sm),
                             wide * c.get(attention(job), sm),
-                            type.memoryGbps() * c.get("memory"),
-                            type.memoryGbps() * c.get("memory"),
-                            type.pcieGbps(),
-                            host / used,
-                            read / used,
-                            write / used);
+                            type.memoryGbps() * c.get("memory"));
                 };
         List<String> notes =
                 machine.gpus().getFirst().smSource() == Source.DEFAULT
@@ -167,24 +160,43 @@ public record Hardware(
     public static Rates measured(
             GpuType type, Given given, double product, double memory, Job job) {
         Constants c = Constants.SHIPPED;
-        int used = job.machine().gpus();
         double best = c.get("best", type.sm());
         double peak = type.teraflops(job.precision());
         double wide = type.teraflops(job.precision().wide());
-        double host = given.hostGbps() > 0 ? given.hostGbps() : c.get("host.gbps");
-        double read = given.nvmeReadGbps() > 0 ? given.nvmeReadGbps() : c.get("nvme.read.gbps");
-        double write = given.nvmeWriteGbps() > 0 ? given.nvmeWriteGbps() : c.get("nvme.write.gbps");
-        return new Rates(
-                peak,
+        return rates(
+                type,
+                given,
+                job,
                 product * peak / wide * c.get(products(job), type.sm()) / best,
                 product * c.get("products", type.sm()) / best,
                 product * c.get(attention(job), type.sm()) / best,
+                memory);
+    }
+
+    private static Rates rates(
+            GpuType type,
+            Given given,
+            Job job,
+            double products,
+            double wide,
+            double attention,
+            double memory) {
+        int used = job.machine().gpus();
+        return new Rates(
+                type.teraflops(job.precision()),
+                products,
+                wide,
+                attention,
                 memory,
                 memory,
                 type.pcieGbps(),
-                host / used,
-                read / used,
-                write / used);
+                orShipped(given.hostGbps(), "host.gbps") / used,
+                orShipped(given.nvmeReadGbps(), "nvme.read.gbps") / used,
+                orShipped(given.nvmeWriteGbps(), "nvme.write.gbps") / used);
+    }
+
+    private static double orShipped(double given, String name) {
+        return given > 0 ? given : Constants.SHIPPED.get(name);
     }
 
     /** The constant of products with the layers' matrices. */

@@ -39,8 +39,6 @@ final class Checkpoint {
     private static final String STEP = "step-";
     private static final String SUFFIX = ".shard";
 
-    private static final StateTensor MASTER = StateTensor.float32("master");
-
     private final List<Shard> shards;
 
     private Checkpoint(List<Shard> shards) {
@@ -78,7 +76,7 @@ final class Checkpoint {
         }
 
         StateTensor tensor(int k) {
-            return k == 0 ? MASTER : state.get(k - 1);
+            return k == 0 ? ZeroConfig.MASTER : state.get(k - 1);
         }
 
         /** Bytes of parameters and state. */
@@ -297,7 +295,7 @@ final class Checkpoint {
         List<StateTensor> tensors =
                 optimizer.equals(expected) && moments == state.size()
                         ? state
-                        : Collections.nCopies(moments, MASTER);
+                        : Collections.nCopies(moments, ZeroConfig.MASTER);
         return new Header(id, steps, scale, good, rank, size, optimizer, tensors, ranges);
     }
 

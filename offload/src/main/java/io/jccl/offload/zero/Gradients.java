@@ -127,10 +127,7 @@ final class Gradients {
         this.slots = new Slot[direct ? 0 : SLOTS];
         Arrays.setAll(slots, i -> new Slot(config, parts, memory));
         if (options.gradients() == Tier.NVME) {
-            long most = 0;
-            for (Part p : parts) {
-                most = Math.max(most, p.gradients.count);
-            }
+            long most = Part.most(parts, p -> p.gradients.count);
             Buffer stage = memory.buffer(Tier.PINNED, options.accumulator(), most);
             parts.forEach(p -> p.stageGradients(stage));
         }

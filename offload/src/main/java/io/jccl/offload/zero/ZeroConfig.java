@@ -24,7 +24,7 @@ record ZeroConfig(
         ZeroOptions options,
         LossScale scale,
         Tiers tiers) {
-    private static final StateTensor MASTER = StateTensor.float32("master");
+    static final StateTensor MASTER = StateTensor.float32("master");
 
     ZeroConfig {
         Objects.requireNonNull(comm, "comm");
