@@ -123,12 +123,10 @@ final class DeviceTokenMover extends TokenMover {
         int away = away(comm, r);
         if (r.maxTokens() + 1L + r.maxAssignments() + maxRows + away > Integer.MAX_VALUE) {
             throw new IllegalArgumentException(
-                    "the experts of a rank may receive "
-                            + maxRows
-                            + " rows of "
-                            + r.maxTokens()
-                            + " tokens of each rank, more than int32 indices can number; set a"
-                            + " smaller ExpertOptions.maxRows");
+                    ("the experts of a rank may receive %s rows of %s tokens of each rank,"
+                                    + " more than int32 indices can number; set a smaller"
+                                    + " ExpertOptions.maxRows")
+                            .formatted(maxRows, r.maxTokens()));
         }
         return away;
     }

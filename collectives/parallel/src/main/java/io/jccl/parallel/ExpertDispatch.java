@@ -129,11 +129,9 @@ public final class ExpertDispatch implements AutoCloseable {
         int experts = options.router().experts();
         if (experts % comm.size() != 0) {
             throw new IllegalArgumentException(
-                    experts
-                            + " experts do not spread evenly over "
-                            + comm.size()
-                            + " ranks, expected a multiple; use a Mesh whose expert axis divides"
-                            + " them");
+                    ("%s experts do not spread evenly over %s ranks, expected a multiple; use a Mesh"
+                                    + " whose expert axis divides them")
+                            .formatted(experts, comm.size()));
         }
         ConsistencyCheck.check(comm, "the options of ExpertDispatch", List.of(options.toString()));
         return new ExpertDispatch(comm, options);
@@ -401,17 +399,14 @@ public final class ExpertDispatch implements AutoCloseable {
         long needed = (long) router.tokens() * options.features();
         if (buffer.dataType() != options.type() || buffer.count() < needed) {
             throw new IllegalArgumentException(
-                    what
-                            + " has "
-                            + buffer.count()
-                            + " elements of "
-                            + buffer.dataType().label()
-                            + ", expected "
-                            + router.tokens()
-                            + " tokens x "
-                            + options.features()
-                            + " features of "
-                            + options.type().label());
+                    "%s has %s elements of %s, expected %s tokens x %s features of %s"
+                            .formatted(
+                                    what,
+                                    buffer.count(),
+                                    buffer.dataType().label(),
+                                    router.tokens(),
+                                    options.features(),
+                                    options.type().label()));
         }
     }
 
@@ -420,12 +415,9 @@ public final class ExpertDispatch implements AutoCloseable {
         Device device = buffer.device();
         if (device.kind() != expected.kind() || device.index() != expected.index()) {
             throw new IllegalArgumentException(
-                    what
-                            + " is on "
-                            + device
-                            + ", expected memory of "
-                            + expected
-                            + ", where the rank computes; copy it by Stream.copy");
+                    ("%s is on %s, expected memory of %s, where the rank computes; copy it by"
+                                    + " Stream.copy")
+                            .formatted(what, device, expected));
         }
     }
 

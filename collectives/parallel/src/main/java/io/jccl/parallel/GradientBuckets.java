@@ -217,11 +217,9 @@ final class GradientBuckets implements AutoCloseable {
         for (Parameter p : parameters) {
             if (p.type().isInteger() || p.type().size() == 1) {
                 throw new IllegalArgumentException(
-                        "parameter '"
-                                + p.name()
-                                + "' has the type "
-                                + p.type().label()
-                                + "; gradients are float16, bfloat16, float32 or float64");
+                        ("parameter '%s' has the type %s; gradients are float16, bfloat16, float32"
+                                        + " or float64")
+                                .formatted(p.name(), p.type().label()));
             }
         }
         if (options.adasum()) {
@@ -234,11 +232,9 @@ final class GradientBuckets implements AutoCloseable {
         }
         if (form instanceof Compression.TopK && most > MOST_COUNTED) {
             throw new IllegalArgumentException(
-                    "a bucket may have "
-                            + most
-                            + " elements, but top-k counts up to "
-                            + MOST_COUNTED
-                            + "; make buckets smaller, and split larger parameters");
+                    ("a bucket may have %s elements, but top-k counts up to %s; make buckets"
+                                    + " smaller, and split larger parameters")
+                            .formatted(most, MOST_COUNTED));
         }
     }
 
@@ -252,11 +248,8 @@ final class GradientBuckets implements AutoCloseable {
             for (Parameter p : parameters) {
                 if (p.type() != DataType.FLOAT32) {
                     found =
-                            "parameter '"
-                                    + p.name()
-                                    + "' has the type "
-                                    + p.type().label()
-                                    + ", expected float32";
+                            "parameter '%s' has the type %s, expected float32"
+                                    .formatted(p.name(), p.type().label());
                 }
             }
         }

@@ -60,13 +60,8 @@ abstract class SplitLinear implements AutoCloseable {
             boolean overlap) {
         if (tokens < 1 || inputs < 1 || outputs < 1) {
             throw new IllegalArgumentException(
-                    "tokens, inputs and outputs are "
-                            + tokens
-                            + ", "
-                            + inputs
-                            + " and "
-                            + outputs
-                            + ", expected 1 or more of each");
+                    "tokens, inputs and outputs are %s, %s and %s, expected 1 or more of each"
+                            .formatted(tokens, inputs, outputs));
         }
         this.comm = comm;
         this.matmul = matmul;
@@ -264,15 +259,10 @@ abstract class SplitLinear implements AutoCloseable {
         boolean dense = m.columnStride() == 1 && (m.rows() <= 1 || m.rowStride() == m.columns());
         if (!dense || m.dataType() != DataType.FLOAT32) {
             throw new IllegalArgumentException(
-                    name
-                            + " is "
-                            + m
-                            + " with row stride "
-                            + m.rowStride()
-                            + " and column stride "
-                            + m.columnStride()
-                            + "; it goes through a collective, which needs float elements row after"
-                            + " row without gaps");
+                    ("%s is %s with row stride %s and column stride %s; it goes"
+                                    + " through a collective, which needs float elements row after"
+                                    + " row without gaps")
+                            .formatted(name, m, m.rowStride(), m.columnStride()));
         }
         return m.buffer().slice(m.offset(), m.rows() * m.columns());
     }
@@ -290,11 +280,8 @@ abstract class SplitLinear implements AutoCloseable {
     void refuseOnDevice(boolean wanted, String what, String instead) {
         if (wanted && !isHost()) {
             throw new IllegalArgumentException(
-                    what
-                            + " moves single columns, which only the host device can do here, not "
-                            + comm.device()
-                            + "; "
-                            + instead);
+                    "%s moves single columns, which only the host device can do here, not %s; %s"
+                            .formatted(what, comm.device(), instead));
         }
     }
 
