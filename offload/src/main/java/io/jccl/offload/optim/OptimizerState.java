@@ -117,12 +117,8 @@ public final class OptimizerState implements AutoCloseable {
             Buffer... state) {
         if (state.length != optimizer.moments()) {
             throw new IllegalArgumentException(
-                    "there are "
-                            + state.length
-                            + " state tensors, but "
-                            + optimizer.label()
-                            + " has "
-                            + optimizer.moments());
+                    "there are %s state tensors, but %s has %s"
+                            .formatted(state.length, optimizer.label(), optimizer.moments()));
         }
         return of(optimizer.state(), List.copyOf(shapes), first, false, parameters, List.of(state));
     }
@@ -152,14 +148,8 @@ public final class OptimizerState implements AutoCloseable {
             long expected = tensor.count(parameters.count(), shapes);
             if (one.count() != expected) {
                 throw new IllegalArgumentException(
-                        name
-                                + " has "
-                                + one.count()
-                                + " elements, expected "
-                                + expected
-                                + " for "
-                                + parameters.count()
-                                + " parameters");
+                        "%s has %s elements, expected %s for %s parameters"
+                                .formatted(name, one.count(), expected, parameters.count()));
             }
             MemorySegment s = one.asSegment();
             for (int j = 0; j < i; j++) {

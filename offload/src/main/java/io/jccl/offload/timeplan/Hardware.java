@@ -71,14 +71,9 @@ public record Hardware(
      * @return what is there, and what to do
      */
     public String tooFew(int asked) {
-        return name
-                + " has "
-                + gpus
-                + " GPUs, and "
-                + asked
-                + " per machine are asked for; give --gpus "
-                + gpus
-                + " or fewer, and more machines with --nodes";
+        return ("%s has %s GPUs, and %s per machine are asked for; give --gpus %s or fewer, and more"
+                        + " machines with --nodes")
+                .formatted(name, gpus, asked, gpus);
     }
 
     /**

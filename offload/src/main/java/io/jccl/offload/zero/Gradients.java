@@ -137,11 +137,8 @@ final class Gradients {
     Buffer room(Part p) {
         if (done[p.index] >= options.accumulation()) {
             throw new IllegalStateException(
-                    "layer "
-                            + p.layer.name()
-                            + " has had its "
-                            + options.accumulation()
-                            + " micro-steps: call step");
+                    "layer %s has had its %s micro-steps: call step"
+                            .formatted(p.layer.name(), options.accumulation()));
         }
         if (direct) {
             Buffer all = p.gradients.memory();
@@ -372,13 +369,9 @@ final class Gradients {
         for (Part p : parts) {
             if (done[p.index] != options.accumulation()) {
                 throw new IllegalStateException(
-                        "layer "
-                                + p.layer.name()
-                                + " has gradients of "
-                                + done[p.index]
-                                + " micro-steps, expected "
-                                + options.accumulation()
-                                + ": reduce each layer once a micro-step");
+                        ("layer %s has gradients of %s micro-steps, expected %s: reduce each layer"
+                                        + " once a micro-step")
+                                .formatted(p.layer.name(), done[p.index], options.accumulation()));
             }
         }
     }

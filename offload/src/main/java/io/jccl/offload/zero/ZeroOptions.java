@@ -51,10 +51,8 @@ public record ZeroOptions(
         }
         if (accumulator != type && accumulator != DataType.FLOAT32) {
             throw new IllegalArgumentException(
-                    "the accumulator's type is "
-                            + accumulator.label()
-                            + ", expected float or that of the parameters, "
-                            + type.label());
+                    "the accumulator's type is %s, expected float or that of the parameters, %s"
+                            .formatted(accumulator.label(), type.label()));
         }
         if (parameters == null || gradients == null || optimizer == null) {
             throw new NullPointerException("a tier is null");
