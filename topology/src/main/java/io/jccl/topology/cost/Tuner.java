@@ -58,12 +58,8 @@ final class Tuner {
         for (int gpu : gpus) {
             if (gpu < 0 || gpu >= t.gpus().size()) {
                 throw new IllegalArgumentException(
-                        "GPU "
-                                + gpu
-                                + " is not there: "
-                                + t
-                                + " has places 0 to "
-                                + (t.gpus().size() - 1));
+                        "GPU %s is not there: %s has places 0 to %s"
+                                .formatted(gpu, t, t.gpus().size() - 1));
             }
             least = Math.min(least, t.gpus().get(gpu).sm());
         }

@@ -54,11 +54,8 @@ final class XmlSchema {
             if (!Objects.requireNonNull(KNOWN.get(e.name())).contains(attribute)) {
                 in.warnOnce(
                         e,
-                        "attribute "
-                                + XmlTree.shorten(attribute)
-                                + " of <"
-                                + e.name()
-                                + "> is unknown and ignored");
+                        "attribute %s of <%s> is unknown and ignored"
+                                .formatted(XmlTree.shorten(attribute), e.name()));
             }
         }
         Set<String> allowed = CHILDREN.getOrDefault(e.name(), Set.of());
@@ -66,11 +63,8 @@ final class XmlSchema {
             if (!allowed.contains(child.name())) {
                 in.warnOnce(
                         child,
-                        "element <"
-                                + child.name()
-                                + "> in <"
-                                + e.name()
-                                + "> is unknown and ignored");
+                        "element <%s> in <%s> is unknown and ignored"
+                                .formatted(child.name(), e.name()));
             }
         }
     }

@@ -89,14 +89,9 @@ final class Search {
         }
         if (best == null) {
             throw new IllegalArgumentException(
-                    "no plan for "
-                            + op.command()
-                            + " over places "
-                            + gpus
-                            + " of "
-                            + t
-                            + ": two GPUs that exchange data reach each other only through other"
-                            + " GPUs, which do not forward");
+                    ("no plan for %s over places %s of %s: two GPUs that exchange data reach each"
+                                    + " other only through other GPUs, which do not forward")
+                            .formatted(op.command(), gpus, t));
         }
         if (best.ratio() < 1 - 1e-6) {
             boolean ring = best.channels().getFirst() instanceof Channel.Ring;
@@ -142,11 +137,8 @@ final class Search {
     }
 
     private static String instead(Plan worse) {
-        return "Instead: "
-                + Texts.channels(worse.channels())
-                + " would give "
-                + Texts.number(worse.bandwidthGBps())
-                + " GB/s.";
+        return "Instead: %s would give %s GB/s."
+                .formatted(Texts.channels(worse.channels()), Texts.number(worse.bandwidthGBps()));
     }
 
     /** Whether a plan uses links that are not NVLinks. */
@@ -311,14 +303,12 @@ final class Search {
         }
         List<String> why = new ArrayList<>();
         why.add(
-                Texts.capital(Texts.channels(channels))
-                        + ": "
-                        + Texts.number(bandwidth)
-                        + " GB/s of bus bandwidth; the bound is "
-                        + Texts.number(limit.gbps())
-                        + " ("
-                        + limit.what()
-                        + ").");
+                "%s: %s GB/s of bus bandwidth; the bound is %s (%s)."
+                        .formatted(
+                                Texts.capital(Texts.channels(channels)),
+                                Texts.number(bandwidth),
+                                Texts.number(limit.gbps()),
+                                limit.what()));
         if (nvlinkCount > 0) {
             why.add(
                     nvlinkLoad > nvlinks * (1 - 1e-6)
