@@ -271,20 +271,15 @@ final class XmlTopologyWriter {
             }
         }
         boolean x86 = model.arch().equals("x86_64");
+        // NCCL compares all twelve characters that this CPU reports.
+        String vendor = model.vendor().equals("Shanghai") ? "  Shanghai  " : model.vendor();
         // All of it is in the file even if unknown: attributes that only some processes fill in
         // make NCCL take one CPU for two when it merges their files.
         out.start(2, "cpu")
                 .with("numaid", "" + number)
                 .with("affinity", affinity(tops))
                 .with("arch", model.arch())
-                // NCCL compares all twelve characters that this CPU reports.
-                .with(
-                        "vendor",
-                        x86
-                                ? model.vendor().equals("Shanghai")
-                                        ? "  Shanghai  "
-                                        : model.vendor()
-                                : null)
+                .with("vendor", x86 ? vendor : null)
                 .with("familyid", x86 ? "" + model.family() : null)
                 .with("modelid", x86 ? "" + model.model() : null)
                 .with("host_hash", hash)

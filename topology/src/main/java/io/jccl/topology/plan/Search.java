@@ -110,16 +110,7 @@ final class Search {
         }
         List<String> why = new ArrayList<>(best.why());
         why.addAll(others);
-        return new Plan(
-                t,
-                op,
-                gpus,
-                root,
-                best.channels(),
-                best.bandwidthGBps(),
-                best.boundGBps(),
-                best.bound(),
-                why);
+        return plan(best.channels(), best.bandwidthGBps(), best.boundGBps(), best.bound(), why);
     }
 
     private static @Nullable Plan better(
@@ -261,16 +252,12 @@ final class Search {
         if (Math.abs(bandwidth - b.gbps()) < 1e-6 * b.gbps()) {
             bandwidth = b.gbps(); // what is left is rounding
         }
-        return new Plan(
-                t,
-                op,
-                gpus,
-                root,
-                channels,
-                bandwidth,
-                b.gbps(),
-                b.what(),
-                why(f, channels, bandwidth, b));
+        return plan(channels, bandwidth, b.gbps(), b.what(), why(f, channels, bandwidth, b));
+    }
+
+    private Plan plan(
+            List<Channel> channels, double bandwidth, double bound, String what, List<String> why) {
+        return new Plan(t, op, gpus, root, channels, bandwidth, bound, what, why);
     }
 
     private List<String> why(
@@ -330,15 +317,7 @@ final class Search {
     }
 
     private Plan alone() {
-        return new Plan(
-                t,
-                op,
-                gpus,
-                root,
-                List.of(),
-                0,
-                0,
-                "one GPU: nothing moves",
-                List.of("One GPU alone: nothing moves."));
+        List<String> why = List.of("One GPU alone: nothing moves.");
+        return plan(List.of(), 0, 0, "one GPU: nothing moves", why);
     }
 }
