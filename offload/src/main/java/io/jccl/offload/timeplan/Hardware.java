@@ -3,11 +3,17 @@ package io.jccl.offload.timeplan;
 import io.jccl.offload.memplan.AttentionKernel;
 import io.jccl.offload.memplan.Job;
 import io.jccl.offload.memplan.Precision;
+import io.jccl.topology.Operation;
 import io.jccl.topology.Source;
 import io.jccl.topology.Topology;
+import io.jccl.topology.cost.CostModel;
+import io.jccl.topology.cost.Tuning;
+import io.jccl.topology.plan.Cluster;
 import io.jccl.topology.read.ReadOptions;
 import io.jccl.topology.read.TopologyReader;
 import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Function;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
@@ -137,8 +143,31 @@ public record Hardware(
                                         + type.name()
                                         + ", a guess by their links; name them with --gpu-type")
                         : List.of();
-        return new Hardware(
-                name, gpus, type.bytes(), rates, new PlannedLinks(machine), true, notes);
+        return new Hardware(name, gpus, type.bytes(), rates, planned(machine), true, notes);
+    }
+
+    /** Times from the topology's cost model; its plans are cached. */
+    private static Links planned(Topology machine) {
+        record Key(Operation op, List<Integer> gpus, int machines) {}
+        Map<Key, Tuning> tunings = new ConcurrentHashMap<>();
+        return (op, gpus, machines, bytes) -> {
+            Key key = new Key(op, gpus, machines);
+            Tuning tuning = tunings.get(key);
+            if (tuning == null) {
+                if (machines > 1 && machine.nics().isEmpty()) {
+                    throw new IllegalArgumentException(
+                            ("%s has no NIC, and %s machines are asked for; give --nic-gbit, or"
+                                            + " one machine")
+                                    .formatted(machine.name(), machines));
+                }
+                tuning =
+                        machines == 1
+                                ? CostModel.nccl().tune(machine, gpus, op)
+                                : CostModel.nccl().tune(new Cluster(machine, machines), gpus, op);
+                tunings.put(key, tuning);
+            }
+            return tuning.choose(Math.max(1, bytes)).timeUs() * 1e-6;
+        };
     }
 
     /**
