@@ -65,12 +65,8 @@ public final class Budgets {
                         tier,
                         bytes,
                         free,
-                        what
-                                + "; the budget is "
-                                + account.cap
-                                + " bytes: raise it, or free "
-                                + (bytes - free)
-                                + " bytes first",
+                        "%s; the budget is %s bytes: raise it, or free %s bytes first"
+                                .formatted(what, account.cap, bytes - free),
                         null);
             }
             if (account.used.compareAndSet(used, used + bytes)) {

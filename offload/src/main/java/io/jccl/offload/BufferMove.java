@@ -204,11 +204,8 @@ final class BufferMove implements Completion {
             case OffloadMemoryException o -> throw o;
             default ->
                     throw new JcclException(
-                            owner
-                                    + " could not be moved to tier "
-                                    + target
-                                    + " and is where it was: "
-                                    + e.getMessage(),
+                            "%s could not be moved to tier %s and is where it was: %s"
+                                    .formatted(owner, target, e.getMessage()),
                             e);
         }
     }

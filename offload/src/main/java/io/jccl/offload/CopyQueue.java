@@ -115,14 +115,9 @@ final class CopyQueue {
         synchronized (this) {
             if (!awaitDone(t, Deadline.after(timeout))) {
                 throw new JcclTimeoutException(
-                        t
-                                + " is not done after "
-                                + timeout
-                                + ": "
-                                + t.taken
-                                + " bytes are in the stream or copied, "
-                                + waiting.size()
-                                + " transfers wait in this direction");
+                        ("%s is not done after %s: %s bytes are in the stream or copied, %s"
+                                        + " transfers wait in this direction")
+                                .formatted(t, timeout, t.taken, waiting.size()));
             }
             if (t.error == null) {
                 if (t.cancelled) {

@@ -38,13 +38,8 @@ public record Layer(
         for (LayerTensor t : tensors) {
             if (!seen.add(t.name())) {
                 throw new IllegalArgumentException(
-                        "layer '"
-                                + layer
-                                + "' has two "
-                                + kind
-                                + " called '"
-                                + t.name()
-                                + "'; names must be unique");
+                        "layer '%s' has two %s called '%s'; names must be unique"
+                                .formatted(layer, kind, t.name()));
             }
         }
     }

@@ -34,34 +34,21 @@ public record LayerTensor(
         }
         if ((host == null) == (place == null)) {
             throw new IllegalArgumentException(
-                    "tensor '"
-                            + name
-                            + "' has "
-                            + (host == null ? "no home" : "two homes")
-                            + ", expected either host memory or a place in a store");
+                    "tensor '%s' has %s, expected either host memory or a place in a store"
+                            .formatted(name, host == null ? "no home" : "two homes"));
         }
         if (host != null && host.device().kind() != Device.Kind.HOST) {
             throw new IllegalArgumentException(
-                    "tensor '"
-                            + name
-                            + "' lives on "
-                            + host.device()
-                            + ", expected host memory: what always stays on the device needs no"
-                            + " schedule");
+                    ("tensor '%s' lives on %s, expected host memory: what always stays on the"
+                                    + " device needs no schedule")
+                            .formatted(name, host.device()));
         }
         if (host != null && (host.dataType() != type || host.count() != count)) {
             throw new IllegalArgumentException(
-                    "tensor '"
-                            + name
-                            + "' has "
-                            + count
-                            + " elements of "
-                            + type.label()
-                            + ", its home "
-                            + host.count()
-                            + " of "
-                            + host.dataType().label()
-                            + "; both need the same");
+                    String.format(
+                            "tensor '%s' has %s elements of %s, its home %s of %s; both need the"
+                                    + " same",
+                            name, count, type.label(), host.count(), host.dataType().label()));
         }
     }
 

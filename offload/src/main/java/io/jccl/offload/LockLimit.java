@@ -55,17 +55,15 @@ record LockLimit(long limit, long hard, long used) {
         if (limit == Long.MAX_VALUE) {
             return "the limit of locked memory (ulimit -l) is unlimited or unknown";
         }
-        return "the limit of locked memory (ulimit -l) is "
-                + limit
-                + " bytes, "
-                + used
-                + " of them in use, hard limit "
-                + (hard == Long.MAX_VALUE ? "unlimited" : hard)
-                + "; raise it to at least "
-                + (used + needed)
-                + " bytes: ulimit -l "
-                + (used + needed + 1023) / 1024
-                + " in the shell, a line '* - memlock unlimited' in /etc/security/limits.conf, or"
-                + " --ulimit memlock=-1 for a container";
+        return ("the limit of locked memory (ulimit -l) is %s bytes, %s of them in use,"
+                        + " hard limit %s; raise it to at least %s bytes: ulimit -l %s in the"
+                        + " shell, a line '* - memlock unlimited' in /etc/security/limits.conf,"
+                        + " or --ulimit memlock=-1 for a container")
+                .formatted(
+                        limit,
+                        used,
+                        hard == Long.MAX_VALUE ? "unlimited" : hard,
+                        used + needed,
+                        (used + needed + 1023) / 1024);
     }
 }

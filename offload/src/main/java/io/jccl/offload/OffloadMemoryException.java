@@ -31,14 +31,8 @@ public final class OffloadMemoryException extends JcclException {
     public OffloadMemoryException(
             Tier tier, long asked, long free, String message, @Nullable Throwable cause) {
         super(
-                "no room on tier "
-                        + tier
-                        + ": "
-                        + asked
-                        + " bytes asked for, "
-                        + free
-                        + " free: "
-                        + message,
+                "no room on tier %s: %s bytes asked for, %s free: %s"
+                        .formatted(tier, asked, free, message),
                 cause);
         this.tier = tier;
         this.asked = asked;

@@ -167,13 +167,8 @@ final class ScheduleState {
         }
         if (layer != layerAt(released)) {
             throw new IllegalArgumentException(
-                    "layer is "
-                            + layer
-                            + ", expected "
-                            + layerAt(released)
-                            + ", which is the next one of the pass ("
-                            + phaseAt(released)
-                            + ")");
+                    "layer is %s, expected %s, which is the next one of the pass (%s)"
+                            .formatted(layer, layerAt(released), phaseAt(released)));
         }
         return released;
     }
@@ -229,10 +224,8 @@ final class ScheduleState {
         checkRunning();
         if (held || released < base + length) {
             throw new IllegalStateException(
-                    "layer "
-                            + layerAt(released)
-                            + (held ? " is held" : " has not run")
-                            + ": run all layers, or abort the pass");
+                    "layer %s%s: run all layers, or abort the pass"
+                            .formatted(layerAt(released), held ? " is held" : " has not run"));
         }
     }
 

@@ -55,13 +55,8 @@ final class SlabSource {
      */
     Slab take(long needed, long forBlock, long out, long outBytes) {
         String what =
-                "a slab for a block of "
-                        + forBlock
-                        + " bytes ("
-                        + out
-                        + " blocks of "
-                        + outBytes
-                        + " bytes are out)";
+                "a slab for a block of %s bytes (%s blocks of %s bytes are out)"
+                        .formatted(forBlock, out, outBytes);
         long aligned = Math.max(needed, options.slabBytes() & -options.alignment());
         long wanted = aligned;
         if (budgets.free(tier) < wanted) {

@@ -205,15 +205,12 @@ public final class TransferEngine implements AutoCloseable {
         check(toDevice ? source : target, toDevice ? target : source);
         if (source.dataType() != target.dataType() || source.count() != target.count()) {
             throw new IllegalArgumentException(
-                    "source holds "
-                            + source.count()
-                            + " elements of "
-                            + source.dataType().label()
-                            + ", target "
-                            + target.count()
-                            + " of "
-                            + target.dataType().label()
-                            + "; both need the same");
+                    "source holds %s elements of %s, target %s of %s; both need the same"
+                            .formatted(
+                                    source.count(),
+                                    source.dataType().label(),
+                                    target.count(),
+                                    target.dataType().label()));
         }
         if (device.kind() == Device.Kind.HOST
                 && source.asSegment().asOverlappingSlice(target.asSegment()).isPresent()) {
@@ -236,10 +233,8 @@ public final class TransferEngine implements AutoCloseable {
                 && (device.kind() != Device.Kind.HOST
                         || onDevice.device().kind() != Device.Kind.HOST)) {
             throw new IllegalArgumentException(
-                    "the device's buffer is on "
-                            + onDevice.device()
-                            + ", expected one on "
-                            + device);
+                    "the device's buffer is on %s, expected one on %s"
+                            .formatted(onDevice.device(), device));
         }
     }
 

@@ -116,10 +116,8 @@ final class WriteBack {
                 long left = deadline - System.nanoTime();
                 if (left <= 0) {
                     throw new JcclTimeoutException(
-                            "the outputs of layer '"
-                                    + context.layers().get(r.layer).name()
-                                    + "' were not written within "
-                                    + timeout);
+                            "the outputs of layer '%s' were not written within %s"
+                                    .formatted(context.layers().get(r.layer).name(), timeout));
                 }
                 Waits.on(this, left);
             }

@@ -266,14 +266,8 @@ public final class Topology {
 
     @Override
     public String toString() {
-        return name
-                + ": "
-                + gpus.size()
-                + " GPUs, "
-                + nics.size()
-                + " NICs, "
-                + links.size()
-                + " links";
+        return "%s: %s GPUs, %s NICs, %s links"
+                .formatted(name, gpus.size(), nics.size(), links.size());
     }
 
     /**

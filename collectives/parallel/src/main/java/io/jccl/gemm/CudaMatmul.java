@@ -87,11 +87,9 @@ final class CudaMatmul implements Matmul {
         Shapes.check(a, b, c);
         if (a.dataType() != b.dataType()) {
             throw new IllegalArgumentException(
-                    "a holds "
-                            + a.dataType().label()
-                            + ", b "
-                            + b.dataType().label()
-                            + "; cuBLAS multiplies factors of one type, so convert one of them");
+                    ("a holds %s, b %s; cuBLAS multiplies factors of one type, so convert one of"
+                                    + " them")
+                            .formatted(a.dataType().label(), b.dataType().label()));
         }
         check(a, "a");
         check(b, "b");
@@ -204,11 +202,9 @@ final class CudaMatmul implements Matmul {
     private static int number(long value) {
         if (value > Integer.MAX_VALUE) {
             throw new IllegalArgumentException(
-                    "a dimension or stride is "
-                            + value
-                            + ", cuBLAS takes up to "
-                            + Integer.MAX_VALUE
-                            + "; multiply parts of the matrices");
+                    ("a dimension or stride is %s, cuBLAS takes up to %s; multiply parts of the"
+                                    + " matrices")
+                            .formatted(value, Integer.MAX_VALUE));
         }
         return (int) value;
     }
@@ -216,11 +212,8 @@ final class CudaMatmul implements Matmul {
     private void check(Matrix m, String name) {
         if (!(m.buffer() instanceof CudaBuffer b) || b.device() != device) {
             throw new IllegalArgumentException(
-                    name
-                            + " lies on "
-                            + m.buffer().device()
-                            + ", this Matmul computes on "
-                            + device);
+                    "%s lies on %s, this Matmul computes on %s"
+                            .formatted(name, m.buffer().device(), device));
         }
         if (!b.isOpen()) {
             throw new IllegalStateException(name + " is closed: " + b);

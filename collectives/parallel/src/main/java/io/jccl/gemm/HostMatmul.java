@@ -106,11 +106,9 @@ final class HostMatmul implements Matmul {
         Buffer buffer = m.buffer();
         if (buffer.device().kind() != Device.Kind.HOST) {
             throw new IllegalArgumentException(
-                    name
-                            + " lies on "
-                            + buffer.device()
-                            + ", this Matmul computes on the host; copy it there, or use"
-                            + " Matmul.of that device");
+                    ("%s lies on %s, this Matmul computes on the host; copy it there, or use"
+                                    + " Matmul.of that device")
+                            .formatted(name, buffer.device()));
         }
         buffer.asSegment();
     }

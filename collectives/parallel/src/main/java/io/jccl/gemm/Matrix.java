@@ -49,15 +49,11 @@ public final class Matrix {
         checkShape(rows, columns);
         if (Math.multiplyHigh(rows, columns) != 0 || buffer.count() != rows * columns) {
             throw new IllegalArgumentException(
-                    "the buffer holds "
-                            + buffer.count()
-                            + " elements, a matrix of "
-                            + rows
-                            + " x "
-                            + columns
-                            + " needs as many as rows x columns; take a slice of the buffer, or"
-                            + " specify where the rows start: Matrix.of(buffer, offset, rows, columns,"
-                            + " rowStride)");
+                    ("the buffer holds %s elements, a matrix of %s x %s needs as"
+                                    + " many as rows x columns; take a slice of the buffer, or"
+                                    + " specify where the rows start: Matrix.of(buffer, offset, rows,"
+                                    + " columns, rowStride)")
+                            .formatted(buffer.count(), rows, columns));
         }
         return new Matrix(buffer, 0, rows, columns, columns, 1);
     }
@@ -77,11 +73,8 @@ public final class Matrix {
         checkShape(rows, columns);
         if (rowStride < columns) {
             throw new IllegalArgumentException(
-                    "rowStride is "
-                            + rowStride
-                            + ", expected at least the "
-                            + columns
-                            + " columns");
+                    "rowStride is %s, expected at least the %s columns"
+                            .formatted(rowStride, columns));
         }
         boolean empty = rows == 0 || columns == 0;
         long room = buffer.count() - offset;
@@ -94,16 +87,9 @@ public final class Matrix {
                                                 || rowStride <= (room - columns) / (rows - 1))));
         if (!fits) {
             throw new IllegalArgumentException(
-                    rows
-                            + " x "
-                            + columns
-                            + " elements from "
-                            + offset
-                            + " on, with "
-                            + rowStride
-                            + " from row to row, do not lie within the "
-                            + buffer.count()
-                            + " elements of the buffer");
+                    ("%s x %s elements from %s on, with %s from row to row, do not lie within the %s"
+                                    + " elements of the buffer")
+                            .formatted(rows, columns, offset, rowStride, buffer.count()));
         }
         return new Matrix(buffer, offset, rows, columns, rowStride, 1);
     }
@@ -111,11 +97,8 @@ public final class Matrix {
     private static void checkShape(long rows, long columns) {
         if (rows < 0 || columns < 0) {
             throw new IllegalArgumentException(
-                    "the matrix is to have "
-                            + rows
-                            + " x "
-                            + columns
-                            + " elements, expected 0 or more of each");
+                    "the matrix is to have %s x %s elements, expected 0 or more of each"
+                            .formatted(rows, columns));
         }
     }
 

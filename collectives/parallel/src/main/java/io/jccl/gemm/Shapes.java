@@ -10,19 +10,9 @@ final class Shapes {
     static void check(Matrix a, Matrix b, Matrix c) {
         if (a.columns() != b.rows() || a.rows() != c.rows() || b.columns() != c.columns()) {
             throw new IllegalArgumentException(
-                    "a is "
-                            + a.rows()
-                            + " x "
-                            + a.columns()
-                            + ", b "
-                            + b.rows()
-                            + " x "
-                            + b.columns()
-                            + ", c "
-                            + c.rows()
-                            + " x "
-                            + c.columns()
-                            + "; expected m x k, k x n and m x n");
+                    String.format(
+                            "a is %s x %s, b %s x %s, c %s x %s; expected m x k, k x n and m x n",
+                            a.rows(), a.columns(), b.rows(), b.columns(), c.rows(), c.columns()));
         }
         factor(a, "a");
         factor(b, "b");
@@ -43,10 +33,8 @@ final class Shapes {
                 x.dataType() == DataType.FLOAT16 && x.buffer().device().kind() == Device.Kind.CUDA;
         if (!half && !HostMatmul.isFactor(x.dataType())) {
             throw new IllegalArgumentException(
-                    name
-                            + " holds "
-                            + x.dataType().label()
-                            + ", expected float or bfloat16, or half on a GPU; convert it first");
+                    "%s holds %s, expected float or bfloat16, or half on a GPU; convert it first"
+                            .formatted(name, x.dataType().label()));
         }
     }
 

@@ -23,8 +23,6 @@ import org.jspecify.annotations.Nullable;
  * in pairs at doubling distances; both ranks of a pair compute the same bits.
  */
 final class AdasumExchange extends Exchange {
-    private final Communicator c;
-    private final Buffer bucket;
     private final long[] starts;
     private final long[] counts;
     private final Buffer other;
@@ -32,27 +30,31 @@ final class AdasumExchange extends Exchange {
     private final Runnable[] combinations;
     private @Nullable Stream stream;
 
-    AdasumExchange(Communicator c, Buffer bucket, Bucket.Plan plan, List<Parameter> parameters) {
-        this.c = c;
-        this.bucket = bucket;
+    AdasumExchange(
+            Communicator comm,
+            Buffer bucket,
+            Bucket.Plan plan,
+            List<Parameter> parameters,
+            List<AutoCloseable> owned) {
+        super(comm, bucket, owned);
         this.starts = plan.offsets().stream().mapToLong(Long::longValue).toArray();
         this.counts = plan.members().stream().mapToLong(p -> parameters.get(p).count()).toArray();
-        int levels = Integer.numberOfTrailingZeros(c.size());
+        int levels = Integer.numberOfTrailingZeros(comm.size());
         this.exchanges = new Runnable[levels];
         this.combinations = new Runnable[levels];
         for (int l = 0; l < levels; l++) {
-            int partner = c.rank() ^ 1 << l;
+            int partner = comm.rank() ^ 1 << l;
             exchanges[l] = () -> exchange(partner);
             combinations[l] = () -> combine(partner);
         }
-        this.other = c.device().allocate(plan.type(), bucket.count());
+        this.other = own(comm.device().allocate(plan.type(), bucket.count()));
     }
 
     @Override
     void enqueue(Stream on) {
         stream = on;
         for (int l = 0; l < exchanges.length; l++) {
-            Group.run(c, exchanges[l]);
+            Group.run(comm, exchanges[l]);
             on.launchHostFunction(combinations[l]);
         }
     }
@@ -60,15 +62,15 @@ final class AdasumExchange extends Exchange {
     private void exchange(int partner) {
         Stream on = stream;
         if (on != null) {
-            c.send(bucket, partner, on);
-            c.recv(other, partner, on);
+            comm.send(bucket, partner, on);
+            comm.recv(other, partner, on);
         }
     }
 
     private void combine(int partner) {
         MemorySegment mine = bucket.asSegment();
         MemorySegment theirs = other.asSegment();
-        boolean first = c.rank() < partner;
+        boolean first = comm.rank() < partner;
         for (int t = 0; t < starts.length; t++) {
             combine(first ? mine : theirs, first ? theirs : mine, mine, starts[t], counts[t]);
         }
@@ -98,10 +100,5 @@ final class AdasumExchange extends Exchange {
     @Override
     long bytes() {
         return exchanges.length * bucket.byteSize();
-    }
-
-    @Override
-    public void close() {
-        other.close();
     }
 }

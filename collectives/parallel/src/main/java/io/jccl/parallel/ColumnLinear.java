@@ -1,8 +1,6 @@
 package io.jccl.parallel;
 
 import io.jccl.Communicator;
-import io.jccl.ReduceOp;
-import io.jccl.device.Buffer;
 import io.jccl.device.Stream;
 import io.jccl.gemm.Matmul;
 import io.jccl.gemm.Matrix;
@@ -92,7 +90,7 @@ public final class ColumnLinear extends SplitLinear {
             long inputs,
             long outputs,
             Options options) {
-        super(comm, matmul, tokens, inputs, outputs, options.overlap);
+        super(comm, matmul, tokens, inputs, outputs, options.sequenceParallel, options.overlap);
         this.options = options;
         this.columns = Part.of(outputs, comm.rank(), comm.size());
         refuseOnDevice(
@@ -166,17 +164,14 @@ public final class ColumnLinear extends SplitLinear {
     /** One use of a layer on fixed buffers. */
     public final class Pass {
         private final LinearWeights weights;
+        private final Matrix weightTransposed;
         private final @Nullable Matrix bias;
         private final @Nullable Matrix biasGradient;
-        private final Matrix whole;
+        private final Tokens input;
         private final Matrix wholeTransposed;
         private final Matrix own;
-        private final Matrix weightTransposed;
         private final @Nullable Matrix ownGradient;
-        private final @Nullable Matrix wholeGradient;
-        private final @Nullable Buffer reduced;
-        private final @Nullable Rows gatherInput;
-        private final @Nullable Rows scatterGradient;
+        private final @Nullable Tokens inputGradient;
         private final @Nullable Columns gatherOutput;
         private final Matrix ones;
 
@@ -187,64 +182,33 @@ public final class ColumnLinear extends SplitLinear {
                 @Nullable Matrix outputGradient,
                 @Nullable Matrix inputGradient) {
             weights = w;
-            boolean split = options.sequenceParallel && !isAlone();
             boolean gather = options.gatherOutput && !isAlone();
             shape(w.weight(), inputs, columns.count(), "the weight");
             shape(input, tokensHere().count(), inputs, "the input");
             long wide = options.gatherOutput ? outputs : columns.count();
             shape(output, tokens, wide, "the output");
-            bias = biasOf(w);
-            biasGradient = biasGradientOf(w);
+            bias = row(w.bias());
+            biasGradient = row(w.biasGradient());
             weightTransposed = w.weight().transposed();
             ones = onesRow(tokens);
-            if (split) {
-                Buffer all = scratch(WHOLE_INPUT, tokens * inputs);
-                whole = Matrix.of(all, tokens, inputs);
-                gatherInput = new Rows(all, SplitLinear.run(input, "the input"), inputs);
-            } else {
-                whole = input;
-                gatherInput = null;
-            }
-            wholeTransposed = whole.transposed();
+            this.input = new Tokens(input, split, WHOLE_INPUT, "the input");
+            wholeTransposed = this.input.whole.transposed();
             own = gather ? output.columns(columns.from(), columns.count()) : output;
             gatherOutput = gather ? new Columns(comm, output, packed(tokens * outputs)) : null;
-            if (outputGradient == null) {
-                ownGradient = null;
-                wholeGradient = null;
-                reduced = null;
-                scatterGradient = null;
-                return;
+            Matrix dy = outputGradient;
+            Tokens dx = null;
+            if (dy != null) {
+                shape(dy, tokens, wide, "the output's gradient");
+                Objects.requireNonNull(w.weightGradient(), "the weight's gradient");
+                dy = gather ? dy.columns(columns.from(), columns.count()) : dy;
+                if (inputGradient != null) {
+                    String name = "the input's gradient";
+                    shape(inputGradient, tokensHere().count(), inputs, name);
+                    dx = new Tokens(inputGradient, !isAlone(), WHOLE_GRADIENT, name);
+                }
             }
-            shape(outputGradient, tokens, wide, "the output's gradient");
-            Objects.requireNonNull(w.weightGradient(), "the weight's gradient");
-            ownGradient =
-                    gather
-                            ? outputGradient.columns(columns.from(), columns.count())
-                            : outputGradient;
-            if (inputGradient == null) {
-                wholeGradient = null;
-                reduced = null;
-                scatterGradient = null;
-                return;
-            }
-            shape(inputGradient, tokensHere().count(), inputs, "the input's gradient");
-            if (isAlone()) {
-                wholeGradient = inputGradient;
-                reduced = null;
-                scatterGradient = null;
-                return;
-            }
-            Buffer mine = SplitLinear.run(inputGradient, "the input's gradient");
-            if (split) {
-                Buffer all = scratch(WHOLE_GRADIENT, tokens * inputs);
-                wholeGradient = Matrix.of(all, tokens, inputs);
-                scatterGradient = new Rows(all, mine, inputs);
-                reduced = null;
-            } else {
-                wholeGradient = inputGradient;
-                scatterGradient = null;
-                reduced = mine;
-            }
+            ownGradient = dy;
+            this.inputGradient = dx;
         }
 
         /**
@@ -253,10 +217,8 @@ public final class ColumnLinear extends SplitLinear {
          * @param stream where to enqueue
          */
         public void forward(Stream stream) {
-            if (gatherInput != null) {
-                gatherInput.gather(stream);
-            }
-            matmul.multiply(whole, weights.weight(), own, 0, stream);
+            input.gather(stream);
+            matmul.multiply(input.whole, weights.weight(), own, 0, stream);
             if (bias != null) {
                 addBias(bias, own, stream);
             }
@@ -278,33 +240,28 @@ public final class ColumnLinear extends SplitLinear {
             Matrix dy = ownGradient;
             Matrix dw = weights.weightGradient();
             if (dy == null || dw == null) {
-                throw new IllegalStateException(
-                        "this pass was made without the output's gradient; pass one to pass(...)");
+                throw noGradient();
             }
             float beta = accumulate ? 1 : 0;
-            Matrix dx = wholeGradient;
+            Tokens dx = inputGradient;
             if (dx != null) {
                 // The input is gathered again instead of being kept, while its gradient is
                 // computed.
-                Stream beside = gatherInput == null ? stream : beside(stream);
-                matmul.multiply(dy, weightTransposed, dx, 0, beside);
-                if (gatherInput != null) {
-                    gatherInput.gather(stream);
-                    join(stream);
-                }
-            } else if (gatherInput != null) {
-                gatherInput.gather(stream);
+                Stream beside = split ? beside(stream) : stream;
+                matmul.multiply(dy, weightTransposed, dx.whole, 0, beside);
             }
-            boolean communicates = reduced != null || scatterGradient != null;
+            input.gather(stream);
+            if (dx != null && split) {
+                join(stream);
+            }
+            boolean communicates = dx != null && !isAlone();
             Stream beside = communicates ? beside(stream) : stream;
             matmul.multiply(wholeTransposed, dy, dw, beta, beside);
             if (biasGradient != null) {
                 matmul.multiply(ones, dy, biasGradient, beta, beside);
             }
-            if (reduced != null) {
-                comm.allReduce(reduced, ReduceOp.SUM, stream);
-            } else if (scatterGradient != null) {
-                scatterGradient.reduceScatter(stream);
+            if (dx != null) {
+                dx.sum(stream);
             }
             if (communicates) {
                 join(stream);

@@ -38,12 +38,9 @@ public sealed interface Compression {
             Objects.requireNonNull(type, "type");
             if (type != DataType.BFLOAT16 && type != DataType.FLOAT16) {
                 throw new IllegalArgumentException(
-                        "gradients are sent as "
-                                + type.label()
-                                + ", expected "
-                                + DataType.BFLOAT16.label()
-                                + " or "
-                                + DataType.FLOAT16.label());
+                        String.format(
+                                "gradients are sent as %s, expected %s or %s",
+                                type.label(), DataType.BFLOAT16.label(), DataType.FLOAT16.label()));
             }
         }
     }

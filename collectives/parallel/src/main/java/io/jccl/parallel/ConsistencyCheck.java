@@ -44,15 +44,13 @@ final class ConsistencyCheck {
         String[] b = new String(other, StandardCharsets.UTF_8).split("\n", -1);
         int line = Arrays.mismatch(a, b);
         return new CollectiveMismatchException(
-                "the ranks disagree on "
-                        + what
-                        + ": rank 0 has '"
-                        + (line < a.length ? a[line] : "nothing more")
-                        + "', rank "
-                        + rank
-                        + " has '"
-                        + (line < b.length ? b[line] : "nothing more")
-                        + "'; all ranks must pass the same");
+                ("the ranks disagree on %s: rank 0 has '%s', rank %s has '%s'; all ranks must pass"
+                                + " the same")
+                        .formatted(
+                                what,
+                                line < a.length ? a[line] : "nothing more",
+                                rank,
+                                line < b.length ? b[line] : "nothing more"));
     }
 
     /** Gathers one number from every rank, in rank order. */

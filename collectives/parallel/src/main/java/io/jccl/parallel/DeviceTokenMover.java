@@ -10,7 +10,6 @@ import io.jccl.device.cuda.CudaDevice;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.util.List;
-import org.jspecify.annotations.Nullable;
 
 /**
  * Moves and sums rows in device memory by kernels and {@link ExpertAllToAll}, on the default
@@ -32,24 +31,10 @@ final class DeviceTokenMover extends TokenMover {
     private final Layers layers;
     private final ExpertAllToAll exchange;
 
-    private final Buffer inputs;
-
-    /** Outputs of the local experts, then {@link #returned}. */
-    private final Buffer outputRows;
-
-    private final Buffer outputs;
-
-    /** Outputs of other ranks' experts for this rank's tokens. */
+    /** Outputs of other ranks' experts for this rank's tokens, after those of the local experts. */
     private final Buffer returned;
 
-    private final @Nullable Buffer outputGradients;
-
-    /** Gradients of the local experts' inputs, then {@link #staged}. */
-    private final Buffer gradientRows;
-
-    private final @Nullable Buffer inputGradients;
-
-    /** Rows for other ranks, or gradients from them. */
+    /** Rows for other ranks, or gradients from them, after those of the local experts. */
     private final Buffer staged;
 
     /** Counts of all ranks on the host and on the device, and this rank's part of them. */
@@ -96,38 +81,16 @@ final class DeviceTokenMover extends TokenMover {
             ExpertRouter router,
             long maxRows,
             List<AutoCloseable> owned) {
-        super(comm, options, router, maxRows, owned);
+        super(comm, options, router, maxRows, checkedAway(comm, options, maxRows), owned);
         features = options.features();
         RouterOptions r = options.router();
         int most = r.maxAssignments();
-        int away = comm.size() == 1 ? 0 : most;
-        long indices = r.maxTokens() + 1L + most + maxRows + away;
-        if (indices > Integer.MAX_VALUE) {
-            throw new IllegalArgumentException(
-                    "the experts of a rank may receive "
-                            + maxRows
-                            + " rows of "
-                            + r.maxTokens()
-                            + " tokens of each rank, more than int32 indices can number; set a"
-                            + " smaller ExpertOptions.maxRows");
-        }
+        long numbers = most + maxRows + away(comm, r);
+        long indices = r.maxTokens() + 1L + numbers;
         compute = own(Compute.of(comm.device()));
         layers = compute.layers();
-        inputs = ownRows(maxRows);
-        outputRows = ownRows(maxRows + away);
-        outputs = rows(outputRows, maxRows);
         returned = after(outputRows);
-        if (options.backward()) {
-            outputGradients = ownRows(maxRows);
-            gradientRows = ownRows(maxRows + away);
-            inputGradients = rows(gradientRows, maxRows);
-            staged = after(gradientRows);
-        } else {
-            outputGradients = null;
-            gradientRows = outputRows;
-            inputGradients = null;
-            staged = returned;
-        }
+        staged = after(gradientRows);
         exchange = new ExpertAllToAll(comm, options, staged);
         counts = pinned(DataType.INT32, countsOfAll());
         ownCounts = ownCounts(counts);
@@ -136,7 +99,6 @@ final class DeviceTokenMover extends TokenMover {
         logits = pinned(DataType.FLOAT32, (long) r.maxTokens() * r.experts());
         dots = onDevice(DataType.FLOAT32, most);
         hostDots = pinned(DataType.FLOAT32, most);
-        long numbers = most + maxRows + away;
         hostInts = pinned(DataType.INT32, indices);
         ints = onDevice(DataType.INT32, indices);
         hostFloats = pinned(DataType.FLOAT32, numbers);
@@ -149,6 +111,24 @@ final class DeviceTokenMover extends TokenMover {
         weight = floats;
         blockWeight = floats;
         stagedWeight = floats;
+    }
+
+    /** Rows that a rank sends to others. */
+    private static int away(Communicator comm, RouterOptions options) {
+        return comm.size() == 1 ? 0 : options.maxAssignments();
+    }
+
+    private static int checkedAway(Communicator comm, ExpertOptions options, long maxRows) {
+        RouterOptions r = options.router();
+        int away = away(comm, r);
+        if (r.maxTokens() + 1L + r.maxAssignments() + maxRows + away > Integer.MAX_VALUE) {
+            throw new IllegalArgumentException(
+                    ("the experts of a rank may receive %s rows of %s tokens of each rank,"
+                                    + " more than int32 indices can number; set a smaller"
+                                    + " ExpertOptions.maxRows")
+                            .formatted(maxRows, r.maxTokens()));
+        }
+        return away;
     }
 
     private Buffer onDevice(DataType type, long count) {
@@ -305,25 +285,5 @@ final class DeviceTokenMover extends TokenMover {
         }
         router.backward(logits, balance, z);
         copy(logits, logitsGradient, router.tokens() * options.router().experts());
-    }
-
-    @Override
-    Buffer inputs() {
-        return inputs;
-    }
-
-    @Override
-    Buffer outputs() {
-        return outputs;
-    }
-
-    @Override
-    @Nullable Buffer outputGradients() {
-        return outputGradients;
-    }
-
-    @Override
-    @Nullable Buffer inputGradients() {
-        return inputGradients;
     }
 }

@@ -91,14 +91,11 @@ final class DispatchPlan {
             }
             if (sum > maxRows) {
                 throw new IllegalStateException(
-                        "the experts of rank "
-                                + to
-                                + " would get "
-                                + sum
-                                + " tokens, more than the maxRows of "
-                                + maxRows
-                                + "; make the ExpertDispatch with at least as many, or 0 for the"
-                                + " worst case, or limit experts by a capacity");
+                        ("the experts of rank %s would get %s tokens, more than the"
+                                        + " maxRows of %s; make the ExpertDispatch with at least as"
+                                        + " many, or 0 for the worst case, or limit experts by a"
+                                        + " capacity")
+                                .formatted(to, sum, maxRows));
             }
         }
     }

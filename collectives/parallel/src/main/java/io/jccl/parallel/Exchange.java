@@ -6,19 +6,38 @@ import io.jccl.compute.Compute;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
+import io.jccl.internal.Closing;
 import io.jccl.kernel.Reducer;
-import java.lang.foreign.MemorySegment;
 import java.util.List;
+import org.jspecify.annotations.Nullable;
 
 /** Combines one bucket's gradients over all ranks, to their mean unless documented otherwise. */
 abstract sealed class Exchange implements AutoCloseable
-        permits Exchange.Plain,
-                Exchange.Cast,
-                Exchange.DeviceCast,
-                TopKExchange,
-                PowerSgdExchange,
-                DevicePowerSgdExchange,
-                AdasumExchange {
+        permits Exchange.Plain, Exchange.Cast, TopKExchange, PowerSgdExchange, AdasumExchange {
+    final Communicator comm;
+    final Buffer bucket;
+    private final List<AutoCloseable> owned;
+
+    /**
+     * Creates an exchange.
+     *
+     * @param owned gets what the exchange closes, so that a constructor that fails leaves nothing
+     */
+    Exchange(Communicator comm, Buffer bucket, List<AutoCloseable> owned) {
+        this.comm = comm;
+        this.bucket = bucket;
+        this.owned = owned;
+    }
+
+    final <T extends AutoCloseable> T own(T resource) {
+        owned.add(resource);
+        return resource;
+    }
+
+    final Buffer zeros(DataType type, long count) {
+        return own(comm.device().allocate(type, count)).zero();
+    }
+
     /** Enqueues the exchange; the bucket holds the mean once the stream has completed it. */
     abstract void enqueue(Stream stream);
 
@@ -31,21 +50,19 @@ abstract sealed class Exchange implements AutoCloseable
     }
 
     @Override
-    public void close() {}
+    public final void close() {
+        Closing.all(owned.reversed());
+    }
 
     /** Uncompressed gradients. */
     static final class Plain extends Exchange {
-        private final Communicator c;
-        private final Buffer bucket;
-
-        Plain(Communicator c, Buffer bucket) {
-            this.c = c;
-            this.bucket = bucket;
+        Plain(Communicator comm, Buffer bucket) {
+            super(comm, bucket, List.of());
         }
 
         @Override
         void enqueue(Stream stream) {
-            c.allReduce(bucket, ReduceOp.AVG, stream);
+            comm.allReduce(bucket, ReduceOp.AVG, stream);
         }
 
         @Override
@@ -55,36 +72,48 @@ abstract sealed class Exchange implements AutoCloseable
     }
 
     /**
-     * Gradients rounded to a narrow type, on the host. Its engines add narrow types in float32 and
-     * round once, so averaging narrow values meets the contract of {@link Compression.Cast}.
-     * Dividing a sum here would not be more accurate and could overflow in float16.
+     * Gradients rounded to a narrow type. The host's engines add narrow types in float32 and round
+     * once, so averaging narrow values meets the contract of {@link Compression.Cast}. Dividing a
+     * sum here would not be more accurate and could overflow in float16.
      */
     static final class Cast extends Exchange {
-        private final Communicator c;
-        private final Buffer bucket;
         private final Buffer wire;
+
+        /** On a GPU; null on the host. */
+        private final @Nullable Compute compute;
+
+        // On the host: a reducer for one rank, which only converts types; the engine adds.
         private final Reducer codec;
         private final Runnable narrow = this::narrow;
         private final Runnable widen = this::widen;
 
-        Cast(Communicator c, Buffer bucket, DataType type) {
-            this.c = c;
-            this.bucket = bucket;
-            this.wire = c.device().allocate(type, bucket.count());
-            // A reducer for one rank: it only converts types; the engine adds.
-            this.codec = new Reducer(1).begin(type, ReduceOp.Kind.SUM);
+        Cast(
+                Communicator comm,
+                @Nullable Compute compute,
+                Buffer bucket,
+                DataType type,
+                List<AutoCloseable> owned) {
+            super(comm, bucket, owned);
+            this.compute = compute;
+            wire = own(comm.device().allocate(type, bucket.count()));
+            codec = new Reducer(1).begin(type, ReduceOp.Kind.SUM);
         }
 
         @Override
         void enqueue(Stream stream) {
-            stream.launchHostFunction(narrow);
-            c.allReduce(wire, ReduceOp.AVG, stream);
-            stream.launchHostFunction(widen);
+            if (compute == null) {
+                stream.launchHostFunction(narrow);
+                comm.allReduce(wire, ReduceOp.AVG, stream);
+                stream.launchHostFunction(widen);
+            } else {
+                compute.cast(bucket, wire, stream);
+                comm.allReduce(wire, ReduceOp.AVG, stream);
+                compute.cast(wire, bucket, stream);
+            }
         }
 
         private void narrow() {
-            MemorySegment to = wire.asSegment();
-            codec.store(bucket.asSegment(), 0, to, 0, bucket.count());
+            codec.store(bucket.asSegment(), 0, wire.asSegment(), 0, bucket.count());
         }
 
         private void widen() {
@@ -94,43 +123,6 @@ abstract sealed class Exchange implements AutoCloseable
         @Override
         long bytes() {
             return wire.byteSize();
-        }
-
-        @Override
-        public void close() {
-            wire.close();
-        }
-    }
-
-    /** The same on a GPU, by kernels. */
-    static final class DeviceCast extends Exchange {
-        private final Communicator c;
-        private final Compute compute;
-        private final Buffer bucket;
-        private final Buffer wire;
-
-        DeviceCast(Communicator c, Compute compute, Buffer bucket, DataType type) {
-            this.c = c;
-            this.compute = compute;
-            this.bucket = bucket;
-            this.wire = c.device().allocate(type, bucket.count());
-        }
-
-        @Override
-        void enqueue(Stream stream) {
-            compute.cast(bucket, wire, stream);
-            c.allReduce(wire, ReduceOp.AVG, stream);
-            compute.cast(wire, bucket, stream);
-        }
-
-        @Override
-        long bytes() {
-            return wire.byteSize();
-        }
-
-        @Override
-        public void close() {
-            wire.close();
         }
     }
 }

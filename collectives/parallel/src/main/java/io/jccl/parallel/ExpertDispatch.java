@@ -129,11 +129,9 @@ public final class ExpertDispatch implements AutoCloseable {
         int experts = options.router().experts();
         if (experts % comm.size() != 0) {
             throw new IllegalArgumentException(
-                    experts
-                            + " experts do not spread evenly over "
-                            + comm.size()
-                            + " ranks, expected a multiple; use a Mesh whose expert axis divides"
-                            + " them");
+                    ("%s experts do not spread evenly over %s ranks, expected a multiple; use a Mesh"
+                                    + " whose expert axis divides them")
+                            .formatted(experts, comm.size()));
         }
         ConsistencyCheck.check(comm, "the options of ExpertDispatch", List.of(options.toString()));
         return new ExpertDispatch(comm, options);
@@ -225,7 +223,7 @@ public final class ExpertDispatch implements AutoCloseable {
      *     backward pass
      */
     public void combineBackward(Buffer resultGradient) {
-        gradients(mover.outputGradients());
+        gradients(mover.outputGradients);
         check(Phase.COMBINED, resultGradient, "the result's gradient");
         mover.combineBackward(resultGradient);
         phase = Phase.OUTPUTS_BACK;
@@ -239,7 +237,7 @@ public final class ExpertDispatch implements AutoCloseable {
      * @throws IllegalStateException if {@link #combineBackward} has not been called
      */
     public void dispatchBackward(Buffer tokensGradient) {
-        gradients(mover.inputGradients());
+        gradients(mover.inputGradients);
         check(Phase.OUTPUTS_BACK, tokensGradient, "the tokens' gradient");
         mover.dispatchBackward(tokensGradient);
         phase = Phase.INPUTS_BACK;
@@ -273,7 +271,7 @@ public final class ExpertDispatch implements AutoCloseable {
      * @return {@link #maxRows} x features; valid until the next {@link #dispatch}
      */
     public Buffer inputs() {
-        return mover.inputs();
+        return mover.inputs;
     }
 
     /**
@@ -282,7 +280,7 @@ public final class ExpertDispatch implements AutoCloseable {
      * @return {@link #maxRows} x features
      */
     public Buffer outputs() {
-        return mover.outputs();
+        return mover.outputs;
     }
 
     /**
@@ -292,7 +290,7 @@ public final class ExpertDispatch implements AutoCloseable {
      * @throws IllegalStateException if this was created without a backward pass
      */
     public Buffer outputGradients() {
-        return gradients(mover.outputGradients());
+        return gradients(mover.outputGradients);
     }
 
     /**
@@ -302,7 +300,7 @@ public final class ExpertDispatch implements AutoCloseable {
      * @throws IllegalStateException if this was created without a backward pass
      */
     public Buffer inputGradients() {
-        return gradients(mover.inputGradients());
+        return gradients(mover.inputGradients);
     }
 
     private static Buffer gradients(@Nullable Buffer buffer) {
@@ -401,17 +399,14 @@ public final class ExpertDispatch implements AutoCloseable {
         long needed = (long) router.tokens() * options.features();
         if (buffer.dataType() != options.type() || buffer.count() < needed) {
             throw new IllegalArgumentException(
-                    what
-                            + " has "
-                            + buffer.count()
-                            + " elements of "
-                            + buffer.dataType().label()
-                            + ", expected "
-                            + router.tokens()
-                            + " tokens x "
-                            + options.features()
-                            + " features of "
-                            + options.type().label());
+                    "%s has %s elements of %s, expected %s tokens x %s features of %s"
+                            .formatted(
+                                    what,
+                                    buffer.count(),
+                                    buffer.dataType().label(),
+                                    router.tokens(),
+                                    options.features(),
+                                    options.type().label()));
         }
     }
 
@@ -420,12 +415,9 @@ public final class ExpertDispatch implements AutoCloseable {
         Device device = buffer.device();
         if (device.kind() != expected.kind() || device.index() != expected.index()) {
             throw new IllegalArgumentException(
-                    what
-                            + " is on "
-                            + device
-                            + ", expected memory of "
-                            + expected
-                            + ", where the rank computes; copy it by Stream.copy");
+                    ("%s is on %s, expected memory of %s, where the rank computes; copy it by"
+                                    + " Stream.copy")
+                            .formatted(what, device, expected));
         }
     }
 

@@ -135,12 +135,10 @@ public final class ExpertRouter {
 
     /** The error message for a position that {@link #tryRoute} returned. */
     String badLogit(int at) {
-        return "the logit of token "
-                + at / experts
-                + " for expert "
-                + at % experts
-                + " is NaN or infinity, or all of the token's are minus infinity; expected finite"
-                + " ones, and minus infinity only for experts that it is not to have";
+        return ("the logit of token %s for expert %s is NaN or infinity, or all of the"
+                        + " token's are minus infinity; expected finite ones, and minus infinity"
+                        + " only for experts that it is not to have")
+                .formatted(at / experts, at % experts);
     }
 
     /** Routes, and returns the position of the first invalid logit, or -1. */
@@ -185,35 +183,24 @@ public final class ExpertRouter {
     void check(Buffer buffer, int tokens, String what) {
         if (tokens < 0 || tokens > options.maxTokens()) {
             throw new IllegalArgumentException(
-                    "there are "
-                            + tokens
-                            + " tokens, expected 0 to the maxTokens of "
-                            + options.maxTokens()
-                            + " that the router was made for");
+                    ("there are %s tokens, expected 0 to the maxTokens of %s that the router was"
+                                    + " made for")
+                            .formatted(tokens, options.maxTokens()));
         }
         if (buffer.dataType() != DataType.FLOAT32 || buffer.count() < (long) tokens * experts) {
             throw new IllegalArgumentException(
-                    what
-                            + " are "
-                            + buffer.count()
-                            + " elements of "
-                            + buffer.dataType().label()
-                            + ", expected "
-                            + tokens
-                            + " tokens x "
-                            + experts
-                            + " experts of float");
+                    String.format(
+                            "%s are %s elements of %s, expected %s tokens x %s experts of float",
+                            what, buffer.count(), buffer.dataType().label(), tokens, experts));
         }
     }
 
     private static void checkHost(Buffer buffer, String what) {
         if (buffer.device().kind() != Device.Kind.HOST) {
             throw new IllegalArgumentException(
-                    what
-                            + " are on "
-                            + buffer.device()
-                            + ", but routing needs host memory; copy them to a buffer of"
-                            + " Device.host() by Stream.copy first");
+                    ("%s are on %s, but routing needs host memory; copy them to a buffer of"
+                                    + " Device.host() by Stream.copy first")
+                            .formatted(what, buffer.device()));
         }
     }
 

@@ -176,8 +176,18 @@ final class GradientBuckets implements AutoCloseable {
     }
 
     private Exchange exchange(Bucket.Plan plan, Buffer memory) {
+        List<AutoCloseable> owned = new ArrayList<>();
+        try {
+            return exchange(plan, memory, owned);
+        } catch (RuntimeException | Error e) {
+            Closing.all(owned.reversed());
+            throw e;
+        }
+    }
+
+    private Exchange exchange(Bucket.Plan plan, Buffer memory, List<AutoCloseable> owned) {
         if (options.adasum()) {
-            return new AdasumExchange(own, memory, plan, parameters);
+            return new AdasumExchange(own, memory, plan, parameters, owned);
         }
         if (plan.type() != DataType.FLOAT32) {
             return new Exchange.Plain(own, memory);
@@ -186,17 +196,16 @@ final class GradientBuckets implements AutoCloseable {
         Matmul products = matmul;
         return switch (options.compression()) {
             case Compression.None none -> new Exchange.Plain(own, memory);
-            case Compression.Cast cast ->
-                    on == null
-                            ? new Exchange.Cast(own, memory, cast.type())
-                            : new Exchange.DeviceCast(own, on, memory, cast.type());
-            case Compression.TopK topK ->
-                    new TopKExchange(own, on, memory, plan.elements(parameters), topK.density());
+            case Compression.Cast cast -> new Exchange.Cast(own, on, memory, cast.type(), owned);
+            case Compression.TopK topK -> {
+                long elements = plan.elements(parameters);
+                yield new TopKExchange(own, on, memory, elements, topK.density(), owned);
+            }
             case Compression.PowerSgd power ->
                     on == null || products == null
-                            ? new PowerSgdExchange(own, memory, plan, parameters, power)
+                            ? new HostPowerSgdExchange(own, memory, plan, parameters, power, owned)
                             : new DevicePowerSgdExchange(
-                                    own, on, products, memory, plan, parameters, power);
+                                    own, on, products, memory, plan, parameters, power, owned);
         };
     }
 
@@ -208,11 +217,9 @@ final class GradientBuckets implements AutoCloseable {
         for (Parameter p : parameters) {
             if (p.type().isInteger() || p.type().size() == 1) {
                 throw new IllegalArgumentException(
-                        "parameter '"
-                                + p.name()
-                                + "' has the type "
-                                + p.type().label()
-                                + "; gradients are float16, bfloat16, float32 or float64");
+                        ("parameter '%s' has the type %s; gradients are float16, bfloat16, float32"
+                                        + " or float64")
+                                .formatted(p.name(), p.type().label()));
             }
         }
         if (options.adasum()) {
@@ -225,11 +232,9 @@ final class GradientBuckets implements AutoCloseable {
         }
         if (form instanceof Compression.TopK && most > MOST_COUNTED) {
             throw new IllegalArgumentException(
-                    "a bucket may have "
-                            + most
-                            + " elements, but top-k counts up to "
-                            + MOST_COUNTED
-                            + "; make buckets smaller, and split larger parameters");
+                    ("a bucket may have %s elements, but top-k counts up to %s; make buckets"
+                                    + " smaller, and split larger parameters")
+                            .formatted(most, MOST_COUNTED));
         }
     }
 
@@ -243,11 +248,8 @@ final class GradientBuckets implements AutoCloseable {
             for (Parameter p : parameters) {
                 if (p.type() != DataType.FLOAT32) {
                     found =
-                            "parameter '"
-                                    + p.name()
-                                    + "' has the type "
-                                    + p.type().label()
-                                    + ", expected float32";
+                            "parameter '%s' has the type %s, expected float32"
+                                    .formatted(p.name(), p.type().label());
                 }
             }
         }

@@ -72,13 +72,8 @@ public final class GradientReducer implements AutoCloseable {
             Objects.requireNonNull(type, "type");
             if (rows < 1 || columns < 1 || rows > Long.MAX_VALUE / 16 / columns) {
                 throw new IllegalArgumentException(
-                        "parameter '"
-                                + name
-                                + "' has "
-                                + rows
-                                + " x "
-                                + columns
-                                + " elements, expected 1 or more each");
+                        "parameter '%s' has %s x %s elements, expected 1 or more each"
+                                .formatted(name, rows, columns));
             }
         }
 
@@ -372,11 +367,9 @@ public final class GradientReducer implements AutoCloseable {
             names += more > 0 ? " and " + more + " more" : "";
             IllegalStateException e =
                     new IllegalStateException(
-                            "no gradient was ready for "
-                                    + names
-                                    + " on rank "
-                                    + own.rank()
-                                    + "; if a pass may leave parameters out, set findUnused");
+                            ("no gradient was ready for %s on rank %s; if a pass may leave"
+                                            + " parameters out, set findUnused")
+                                    .formatted(names, own.rank()));
             throw failed(e);
         }
     }
@@ -449,11 +442,8 @@ public final class GradientReducer implements AutoCloseable {
     private int checkParameter(int parameter) {
         if (parameter < 0 || parameter >= ready.length) {
             throw new IllegalArgumentException(
-                    "parameter is "
-                            + parameter
-                            + ", expected 0 to "
-                            + (ready.length - 1)
-                            + ", a place in the list");
+                    "parameter is %s, expected 0 to %s, a place in the list"
+                            .formatted(parameter, ready.length - 1));
         }
         return parameter;
     }
@@ -491,10 +481,8 @@ public final class GradientReducer implements AutoCloseable {
 
     @Override
     public String toString() {
-        return "GradientReducer["
-                + parameters.size()
-                + " parameters in "
-                + buckets.all.length
-                + (closed ? " buckets, closed]" : " buckets]");
+        return String.format(
+                "GradientReducer[%s parameters in %s%s",
+                parameters.size(), buckets.all.length, closed ? " buckets, closed]" : " buckets]");
     }
 }

@@ -15,10 +15,6 @@ final class HostTokenMover extends TokenMover {
     /** Created once: a slice per step would be created again when layers alternate. */
     private final Buffer ownCounts;
 
-    private final Buffer inputs;
-    private final Buffer outputs;
-    private final @Nullable Buffer outputGradients;
-    private final @Nullable Buffer inputGradients;
     private final TokenExchange exchange;
     private final TokenRows rows;
 
@@ -31,20 +27,13 @@ final class HostTokenMover extends TokenMover {
             ExpertRouter router,
             long maxRows,
             List<AutoCloseable> owned) {
-        super(comm, options, router, maxRows, owned);
+        super(comm, options, router, maxRows, 0, owned);
         counts = own(comm.device().allocate(DataType.INT32, countsOfAll()));
         ownCounts = ownCounts(counts);
-        inputs = ownRows(maxRows);
-        outputs = ownRows(maxRows);
         List<Buffer> blocks = new ArrayList<>(List.of(inputs, outputs));
-        if (options.backward()) {
-            outputGradients = ownRows(maxRows);
-            inputGradients = ownRows(maxRows);
+        if (outputGradients != null && inputGradients != null) {
             blocks.add(outputGradients);
             blocks.add(inputGradients);
-        } else {
-            outputGradients = null;
-            inputGradients = null;
         }
         rows = new TokenRows(options.features(), options.type(), ownRows(1).asSegment());
         exchange = TokenExchange.of(comm, options, blocks, this::ownRows);
@@ -169,25 +158,5 @@ final class HostTokenMover extends TokenMover {
                 rows.zero(s, plan.first(e) + plan.rows(e), blockRows - plan.rows(e));
             }
         }
-    }
-
-    @Override
-    Buffer inputs() {
-        return inputs;
-    }
-
-    @Override
-    Buffer outputs() {
-        return outputs;
-    }
-
-    @Override
-    @Nullable Buffer outputGradients() {
-        return outputGradients;
-    }
-
-    @Override
-    @Nullable Buffer inputGradients() {
-        return inputGradients;
     }
 }

@@ -24,19 +24,13 @@ public record LinearWeights(
                 && (weightGradient.rows() != weight.rows()
                         || weightGradient.columns() != weight.columns())) {
             throw new IllegalArgumentException(
-                    "the weight's gradient is "
-                            + weightGradient
-                            + ", expected the shape of the weight, "
-                            + weight);
+                    "the weight's gradient is %s, expected the shape of the weight, %s"
+                            .formatted(weightGradient, weight));
         }
         if (bias != null && bias.count() != weight.columns()) {
             throw new IllegalArgumentException(
-                    "the bias has "
-                            + bias.count()
-                            + " elements, expected one for each of the "
-                            + weight.columns()
-                            + " outputs of "
-                            + weight);
+                    "the bias has %s elements, expected one for each of the %s outputs of %s"
+                            .formatted(bias.count(), weight.columns(), weight));
         }
         boolean fits =
                 biasGradient == null || (bias != null && biasGradient.count() == bias.count());

@@ -115,13 +115,9 @@ public final class Mesh implements AutoCloseable {
         }
         if (product != ranks) {
             throw new IllegalArgumentException(
-                    "the sizes of the axes "
-                            + axes
-                            + " have the product "
-                            + product
-                            + ", but the communicator has "
-                            + ranks
-                            + " ranks; both must be the same");
+                    ("the sizes of the axes %s have the product %s, but the communicator has %s"
+                                    + " ranks; both must be the same")
+                            .formatted(axes, product, ranks));
         }
     }
 

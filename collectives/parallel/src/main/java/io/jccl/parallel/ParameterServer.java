@@ -183,11 +183,8 @@ public final class ParameterServer implements AutoCloseable {
         int workers = world.size() - options.servers();
         if (workers < 1) {
             throw new IllegalArgumentException(
-                    options.servers()
-                            + " servers leave no worker among "
-                            + world.size()
-                            + " ranks, expected at most "
-                            + (world.size() - 1));
+                    "%s servers leave no worker among %s ranks, expected at most %s"
+                            .formatted(options.servers(), world.size(), world.size() - 1));
         }
         boolean worker = world.rank() < workers;
         IllegalArgumentException wrong = worker ? wrong(parameters, gradients) : null;
@@ -203,10 +200,8 @@ public final class ParameterServer implements AutoCloseable {
         for (int r = 0; r < workers; r++) {
             if (said[2 * r] != said[0] || said[2 * r + 1] != said[1] || said[0] < 0) {
                 throw new IllegalArgumentException(
-                        "the workers' parameters differ: "
-                                + elements(said, 0)
-                                + ", "
-                                + elements(said, said[0] < 0 ? 0 : r));
+                        "the workers' parameters differ: %s, %s"
+                                .formatted(elements(said, 0), elements(said, said[0] < 0 ? 0 : r)));
             }
         }
         DataType type = DataType.ofCode((int) said[1]);
@@ -248,11 +243,8 @@ public final class ParameterServer implements AutoCloseable {
         }
         if (gradients.dataType() != type || gradients.count() != parameters.count()) {
             return new IllegalArgumentException(
-                    "parameters are "
-                            + parameters
-                            + ", gradients "
-                            + gradients
-                            + "; both need the same type and count");
+                    "parameters are %s, gradients %s; both need the same type and count"
+                            .formatted(parameters, gradients));
         }
         return null;
     }

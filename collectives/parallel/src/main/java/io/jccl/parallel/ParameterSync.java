@@ -69,26 +69,17 @@ public final class ParameterSync {
             double found) {
         @Override
         public String toString() {
-            return "tensor "
-                    + index
-                    + " ('"
-                    + tensor
-                    + "') differs from rank "
-                    + reference
-                    + "'s on rank"
-                    + (ranks.size() == 1 ? " " + ranks.getFirst() : "s " + ranks)
-                    + (element < 0
+            return String.format(
+                    "tensor %s ('%s') differs from rank %s's on rank%s%s",
+                    index,
+                    tensor,
+                    reference,
+                    ranks.size() == 1 ? " " + ranks.getFirst() : "s " + ranks,
+                    element < 0
                             ? ""
-                            : ": element "
-                                    + element
-                                    + " is "
-                                    + found
-                                    + " on rank "
-                                    + ranks.getFirst()
-                                    + ", "
-                                    + expected
-                                    + " on rank "
-                                    + reference);
+                            : ": element %s is %s on rank %s, %s on rank %s"
+                                    .formatted(
+                                            element, found, ranks.getFirst(), expected, reference));
         }
     }
 

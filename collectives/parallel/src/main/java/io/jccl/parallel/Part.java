@@ -20,13 +20,9 @@ public record Part(long from, long count) {
     public static Part of(long all, int index, int parts) {
         if (all < 0 || index < 0 || index >= parts) {
             throw new IllegalArgumentException(
-                    "share "
-                            + index
-                            + " of "
-                            + parts
-                            + " in "
-                            + all
-                            + " was asked for, expected 0 to parts - 1 and 0 or more things");
+                    ("share %s of %s in %s was asked for, expected 0 to parts - 1 and 0 or more"
+                                    + " things")
+                            .formatted(index, parts, all));
         }
         long least = all / parts;
         long more = all % parts;

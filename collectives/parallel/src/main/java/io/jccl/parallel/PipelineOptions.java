@@ -30,13 +30,9 @@ public record PipelineOptions(
         Objects.requireNonNull(type, "type");
         if (microBatches < 1 || inputCount < 1 || outputCount < 1) {
             throw new IllegalArgumentException(
-                    "microBatches, inputCount and outputCount are "
-                            + microBatches
-                            + ", "
-                            + inputCount
-                            + " and "
-                            + outputCount
-                            + ", expected 1 or more of each");
+                    ("microBatches, inputCount and outputCount are %s, %s and %s, expected 1 or"
+                                    + " more of each")
+                            .formatted(microBatches, inputCount, outputCount));
         }
     }
 

@@ -157,13 +157,9 @@ public enum PipelineSchedule {
     static void check(int stages, int rank, int microBatches) {
         if (stages < 1 || rank < 0 || rank >= stages || microBatches < 1) {
             throw new IllegalArgumentException(
-                    "stages is "
-                            + stages
-                            + ", rank "
-                            + rank
-                            + ", microBatches "
-                            + microBatches
-                            + "; expected a rank of 1 or more stages, and 1 or more micro-batches");
+                    ("stages is %s, rank %s, microBatches %s; expected a rank of 1 or more stages,"
+                                    + " and 1 or more micro-batches")
+                            .formatted(stages, rank, microBatches));
         }
     }
 

@@ -1,19 +1,12 @@
 package io.jccl.parallel;
 
-import static java.lang.foreign.ValueLayout.JAVA_FLOAT;
-
 import io.jccl.Communicator;
 import io.jccl.ReduceOp;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
-import io.jccl.kernel.ThinColumns;
 import io.jccl.parallel.GradientReducer.Parameter;
-import io.jccl.parallel.PowerSgdLayout.Factored;
-import io.jccl.parallel.PowerSgdLayout.Rest;
-import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 
 /**
@@ -25,208 +18,102 @@ import java.util.List;
  * Q<sup>T</sup>. A rank keeps D - P (D<sup>T</sup> P)<sup>T</sup>, the error of its own
  * contribution, which is never larger than D; the mean of these errors is the error of the result.
  *
- * <p>Thin matrices are column-major. Loops run over arrays, which the compiler vectorizes.
+ * <p>Thin matrices are column-major.
  */
-final class PowerSgdExchange extends Exchange {
-    private final Communicator c;
-    private final Buffer bucket;
-    private final long seed;
-    private final List<Factored> matrices;
-    private final List<Rest> rests;
+abstract sealed class PowerSgdExchange extends Exchange
+        permits HostPowerSgdExchange, DevicePowerSgdExchange {
+    /**
+     * A matrix that starts at an element of the bucket, and its factors.
+     *
+     * @param p start of P in the first buffer
+     * @param q start of Q in the second
+     */
+    record Factored(long at, int rows, int columns, int rank, long p, long q) {}
+
+    /** Elements that are sent uncompressed, at an element of the first buffer. */
+    record Rest(long at, long count, long to) {}
+
+    final List<Factored> matrices = new ArrayList<>();
+    final List<Rest> rests = new ArrayList<>();
+
+    final long seed;
 
     /** All P, then the uncompressed elements. */
-    private final Buffer first;
+    final Buffer first;
 
     /** All Q; kept for the next step. */
-    private final Buffer second;
+    final Buffer second;
 
-    private final Buffer error;
-
-    // One row, and one thin matrix of each kind.
-    private final float[] row;
-    private final float[] p;
-    private final float[] q;
+    final Buffer error;
 
     /** Number of random columns drawn so far. */
-    private final Buffer drawn;
-
-    private final Runnable makeP = this::makeP;
-    private final Runnable makeQ = this::makeQ;
-    private final Runnable expand = this::expand;
+    final Buffer drawn;
 
     PowerSgdExchange(
-            Communicator c,
+            Communicator comm,
             Buffer bucket,
             Bucket.Plan plan,
             List<Parameter> parameters,
-            Compression.PowerSgd options) {
-        this.c = c;
-        this.bucket = bucket;
-        this.seed = options.seed();
-        PowerSgdLayout layout = new PowerSgdLayout(plan, parameters, options.rank());
-        matrices = layout.matrices;
-        rests = layout.rests;
-        int widest = 0;
-        int mostP = 0;
-        int mostQ = 0;
-        for (Factored m : matrices) {
-            widest = Math.max(widest, m.columns());
-            mostP = Math.max(mostP, m.rank() * m.rows());
-            mostQ = Math.max(mostQ, m.rank() * m.columns());
-        }
-        row = new float[widest];
-        p = new float[mostP];
-        q = new float[mostQ];
-        List<Buffer> made = new ArrayList<>();
-        try {
-            first = c.device().allocate(DataType.FLOAT32, layout.first);
-            made.add(first);
-            second = c.device().allocate(DataType.FLOAT32, layout.second);
-            made.add(second);
-            drawn = c.device().allocate(DataType.INT64, 1);
-            made.add(drawn);
-            error = c.device().allocate(DataType.FLOAT32, matrices.isEmpty() ? 0 : bucket.count());
-        } catch (RuntimeException e) {
-            made.forEach(Buffer::close);
-            throw e;
-        }
-        for (Factored m : matrices) {
-            for (int k = 0; k < m.rank(); k++) {
-                draw(m, k);
+            Compression.PowerSgd options,
+            List<AutoCloseable> owned) {
+        super(comm, bucket, owned);
+        seed = options.seed();
+        long pEnd = 0;
+        long qEnd = 0;
+        for (int i = 0; i < plan.members().size(); i++) {
+            Parameter parameter = parameters.get(plan.members().get(i));
+            long at = plan.offsets().get(i);
+            long rank = Math.min(options.rank(), Math.min(parameter.rows(), parameter.columns()));
+            long thin = rank * (parameter.rows() + parameter.columns());
+            if (thin >= parameter.count() || thin > Integer.MAX_VALUE) {
+                // Stored after all P.
+                rests.add(new Rest(at, parameter.count(), 0));
+                continue;
             }
-            store(q, m.rank() * m.columns(), second, m.q());
+            int rows = (int) parameter.rows();
+            int columns = (int) parameter.columns();
+            matrices.add(new Factored(at, rows, columns, (int) rank, pEnd, qEnd));
+            pEnd += rank * rows;
+            qEnd += rank * columns;
         }
-    }
-
-    /** Draws a random column of Q, the same on all ranks. */
-    private void draw(Factored m, int k) {
-        long before = drawn.getLong(0);
-        drawn.setLong(0, before + 1);
-        ThinColumns.draw(q, k * m.columns(), m.columns(), seed, m.q() + k, before);
+        for (int i = 0; i < rests.size(); i++) {
+            Rest r = rests.get(i);
+            rests.set(i, new Rest(r.at, r.count, pEnd));
+            pEnd += r.count;
+        }
+        first = zeros(DataType.FLOAT32, pEnd);
+        second = zeros(DataType.FLOAT32, qEnd);
+        error = zeros(DataType.FLOAT32, matrices.isEmpty() ? 0 : bucket.count());
+        drawn = zeros(DataType.INT64, 1);
     }
 
     @Override
-    void enqueue(Stream stream) {
-        stream.launchHostFunction(makeP);
-        c.allReduce(first, ReduceOp.AVG, stream);
+    final void enqueue(Stream stream) {
+        makeP(stream);
+        comm.allReduce(first, ReduceOp.AVG, stream);
         if (!matrices.isEmpty()) {
-            stream.launchHostFunction(makeQ);
-            c.allReduce(second, ReduceOp.AVG, stream);
+            makeQ(stream);
+            comm.allReduce(second, ReduceOp.AVG, stream);
         }
-        stream.launchHostFunction(expand);
+        expand(stream);
     }
 
-    private void makeP() {
-        MemorySegment gradient = bucket.asSegment();
-        MemorySegment thin = first.asSegment();
-        for (int i = 0; i < matrices.size(); i++) {
-            Factored m = matrices.get(i);
-            load(second, m.q(), q, m.rank() * m.columns());
-            // The norm of a column does not matter as long as no product underflows.
-            ThinColumns.normalize(q, m.columns(), m.rank());
-            for (int y = 0; y < m.rows(); y++) {
-                long at = m.at() + (long) y * m.columns();
-                load(error, at, row, m.columns());
-                for (int x = 0; x < m.columns(); x++) {
-                    row[x] += gradient.getAtIndex(JAVA_FLOAT, at + x);
-                }
-                store(row, m.columns(), error, at);
-                for (int k = 0; k < m.rank(); k++) {
-                    p[k * m.rows() + y] = ThinColumns.dot(row, 0, q, k * m.columns(), m.columns());
-                }
-            }
-            store(p, m.rank() * m.rows(), first, m.p());
-        }
-        for (int i = 0; i < rests.size(); i++) {
-            Rest r = rests.get(i);
-            copy(gradient, r.at(), thin, r.to(), r.count());
-        }
-    }
+    /** Adds the gradient to the error D, computes D Q, and copies the uncompressed elements. */
+    abstract void makeP(Stream stream);
 
-    private void makeQ() {
-        for (int i = 0; i < matrices.size(); i++) {
-            Factored m = matrices.get(i);
-            load(first, m.p(), p, m.rank() * m.rows());
-            ThinColumns.orthonormalize(p, m.rows(), m.rank());
-            store(p, m.rank() * m.rows(), first, m.p());
-            Arrays.fill(q, 0, m.rank() * m.columns(), 0);
-            for (int y = 0; y < m.rows(); y++) {
-                load(error, m.at() + (long) y * m.columns(), row, m.columns());
-                for (int k = 0; k < m.rank(); k++) {
-                    ThinColumns.axpy(p[k * m.rows() + y], row, 0, q, k * m.columns(), m.columns());
-                }
-            }
-            store(q, m.rank() * m.columns(), second, m.q());
-            for (int y = 0; y < m.rows(); y++) {
-                long at = m.at() + (long) y * m.columns();
-                load(error, at, row, m.columns());
-                for (int k = 0; k < m.rank(); k++) {
-                    ThinColumns.axpy(-p[k * m.rows() + y], q, k * m.columns(), row, 0, m.columns());
-                }
-                store(row, m.columns(), error, at);
-            }
-        }
-    }
+    /** Orthonormalizes P, computes D<sup>T</sup> P, and subtracts the rank's own result from D. */
+    abstract void makeQ(Stream stream);
 
-    private void expand() {
-        MemorySegment gradient = bucket.asSegment();
-        for (int i = 0; i < matrices.size(); i++) {
-            Factored m = matrices.get(i);
-            load(first, m.p(), p, m.rank() * m.rows());
-            load(second, m.q(), q, m.rank() * m.columns());
-            boolean drew = false;
-            for (int y = 0; y < m.rows(); y++) {
-                Arrays.fill(row, 0, m.columns(), 0);
-                for (int k = 0; k < m.rank(); k++) {
-                    ThinColumns.axpy(p[k * m.rows() + y], q, k * m.columns(), row, 0, m.columns());
-                }
-                store(row, m.columns(), bucket, m.at() + (long) y * m.columns());
-            }
-            for (int k = 0; k < m.rank(); k++) {
-                if (ThinColumns.isZero(q, k * m.columns(), m.columns())) {
-                    // A zero column would remain zero forever.
-                    draw(m, k);
-                    drew = true;
-                }
-            }
-            if (drew) {
-                store(q, m.rank() * m.columns(), second, m.q());
-            }
-        }
-        for (int i = 0; i < rests.size(); i++) {
-            Rest r = rests.get(i);
-            copy(first.asSegment(), r.to(), gradient, r.at(), r.count());
-        }
-    }
-
-    private static void load(Buffer from, long at, float[] to, int n) {
-        MemorySegment.copy(from.asSegment(), JAVA_FLOAT, at * Float.BYTES, to, 0, n);
-    }
-
-    private static void store(float[] from, int n, Buffer to, long at) {
-        MemorySegment.copy(from, 0, to.asSegment(), JAVA_FLOAT, at * Float.BYTES, n);
-    }
-
-    private static void copy(
-            MemorySegment from, long at, MemorySegment to, long toAt, long elements) {
-        MemorySegment.copy(from, at * Float.BYTES, to, toAt * Float.BYTES, elements * Float.BYTES);
-    }
+    /** Computes P Q<sup>T</sup>, and draws columns of Q that became zero again. */
+    abstract void expand(Stream stream);
 
     @Override
-    long bytes() {
+    final long bytes() {
         return first.byteSize() + second.byteSize();
     }
 
     @Override
-    List<Buffer> carried() {
+    final List<Buffer> carried() {
         return List.of(error, second, drawn);
-    }
-
-    @Override
-    public void close() {
-        error.close();
-        drawn.close();
-        second.close();
-        first.close();
     }
 }

@@ -96,11 +96,8 @@ public record RouterNoise(long seed, double jitter, double dropout, double devia
         check(to, features, "the result");
         if (from.count() != to.count()) {
             throw new IllegalArgumentException(
-                    "the inputs are "
-                            + from.count()
-                            + " elements and the result "
-                            + to.count()
-                            + ", expected as many");
+                    "the inputs are %s elements and the result %s, expected as many"
+                            .formatted(from.count(), to.count()));
         }
         MixtureLoops.scale(
                 from.asSegment(),
@@ -186,16 +183,13 @@ public record RouterNoise(long seed, double jitter, double dropout, double devia
                 || width < 1
                 || buffer.count() % width != 0) {
             throw new IllegalArgumentException(
-                    what
-                            + " are "
-                            + buffer.count()
-                            + " elements of "
-                            + buffer.dataType().label()
-                            + " on "
-                            + buffer.device()
-                            + ", expected rows of "
-                            + width
-                            + " of float in host memory");
+                    "%s are %s elements of %s on %s, expected rows of %s of float in host memory"
+                            .formatted(
+                                    what,
+                                    buffer.count(),
+                                    buffer.dataType().label(),
+                                    buffer.device(),
+                                    width));
         }
     }
 }

@@ -96,11 +96,9 @@ public record RouterOptions(
             }
             if (chance.isPresent() && !(count == 2 && normalised)) {
                 throw new IllegalArgumentException(
-                        "the second expert is used by chance, but a token chooses "
-                                + count
-                                + " experts and normalised is "
-                                + normalised
-                                + ", expected 2 and true");
+                        ("the second expert is used by chance, but a token chooses %s experts and"
+                                        + " normalised is %s, expected 2 and true")
+                                .formatted(count, normalised));
             }
             if (sample.isPresent() && count > 2) {
                 throw new IllegalArgumentException(
@@ -162,11 +160,8 @@ public record RouterOptions(
         Objects.requireNonNull(overflow, "overflow");
         if (experts < 1 || maxTokens < 1) {
             throw new IllegalArgumentException(
-                    "there are "
-                            + experts
-                            + " experts and at most "
-                            + maxTokens
-                            + " tokens, expected 1 or more of each");
+                    "there are %s experts and at most %s tokens, expected 1 or more of each"
+                            .formatted(experts, maxTokens));
         }
         if (!Double.isFinite(capacityFactor)) {
             throw new IllegalArgumentException(
@@ -190,12 +185,8 @@ public record RouterOptions(
         if (choice instanceof TokenChoice t) {
             if (t.count > experts) {
                 throw new IllegalArgumentException(
-                        "a token chooses "
-                                + t.count
-                                + " of "
-                                + experts
-                                + " experts, expected at most"
-                                + " as many as there are");
+                        "a token chooses %s of %s experts, expected at most as many as there are"
+                                .formatted(t.count, experts));
             }
             if (batchPriority && overflow == Overflow.NONE) {
                 throw new IllegalArgumentException(
@@ -204,21 +195,16 @@ public record RouterOptions(
             }
         } else if (overflow != Overflow.DROP || batchPriority) {
             throw new IllegalArgumentException(
-                    "overflow is "
-                            + overflow
-                            + " and batchPriority "
-                            + batchPriority
-                            + ", expected DROP and false with ExpertChoice: experts take their best"
-                            + " tokens and are never too full");
+                    ("overflow is %s and batchPriority %s, expected DROP and false"
+                                    + " with ExpertChoice: experts take their best tokens and are"
+                                    + " never too full")
+                            .formatted(overflow, batchPriority));
         }
         if (gates > Integer.MAX_VALUE - 8) {
             throw new IllegalArgumentException(
-                    experts
-                            + " experts x "
-                            + maxTokens
-                            + " tokens are "
-                            + gates
-                            + " gates, expected less than 2^31; route the tokens in several steps");
+                    ("%s experts x %s tokens are %s gates, expected less than 2^31; route the"
+                                    + " tokens in several steps")
+                            .formatted(experts, maxTokens, gates));
         }
     }
 

@@ -2,7 +2,6 @@ package io.jccl.parallel;
 
 import io.jccl.Communicator;
 import io.jccl.ReduceOp;
-import io.jccl.device.Buffer;
 import io.jccl.device.Stream;
 import io.jccl.gemm.Matmul;
 import io.jccl.gemm.Matrix;
@@ -81,7 +80,7 @@ public final class RowLinear extends SplitLinear {
             long inputs,
             long outputs,
             Options options) {
-        super(comm, matmul, tokens, inputs, outputs, false);
+        super(comm, matmul, tokens, inputs, outputs, options.sequenceParallel, false);
         this.options = options;
         this.columns = Part.of(inputs, comm.rank(), comm.size());
         refuseOnDevice(
@@ -155,19 +154,16 @@ public final class RowLinear extends SplitLinear {
     /** One use of a layer on fixed buffers. */
     public final class Pass {
         private final LinearWeights weights;
-        private final @Nullable Matrix bias;
-        private final Matrix own;
-        private final Matrix ownTransposed;
         private final Matrix weightTransposed;
-        private final Matrix output;
-        private final Matrix whole;
-        private final @Nullable Buffer reduced;
-        private final @Nullable Rows scatterOutput;
+        private final @Nullable Matrix bias;
         private final @Nullable Matrix biasGradient;
         private final @Nullable Matrix biasSum;
+        private final Matrix own;
+        private final Matrix ownTransposed;
+        private final Matrix output;
+        private final Tokens outputSum;
         private final @Nullable Matrix outputGradient;
-        private final @Nullable Matrix wholeGradient;
-        private final @Nullable Rows gatherGradient;
+        private final @Nullable Tokens wholeGradient;
         private final @Nullable Matrix ownGradient;
         private final @Nullable Columns gatherInput;
         private final Matrix ones;
@@ -180,12 +176,11 @@ public final class RowLinear extends SplitLinear {
                 @Nullable Matrix outputGradient,
                 @Nullable Matrix inputGradient) {
             weights = w;
-            boolean split = options.sequenceParallel && !isAlone();
             long wide = options.inputIsParallel ? columns.count() : inputs;
             shape(w.weight(), columns.count(), outputs, "the weight");
             shape(input, tokens, wide, "the input");
             shape(output, tokensHere().count(), outputs, "the output");
-            bias = biasOf(w);
+            bias = row(w.bias());
             own = ownColumns(input);
             ownTransposed = own.transposed();
             weightTransposed = w.weight().transposed();
@@ -193,57 +188,35 @@ public final class RowLinear extends SplitLinear {
             this.outputGradient = outputGradient;
             ones = onesRow(output.rows());
             one = onesRow(tokens).columns(0, 1);
-            Buffer mine = isAlone() ? null : SplitLinear.run(output, "the output");
-            if (split && mine != null) {
-                Buffer all = scratch(WHOLE_OUTPUT, tokens * outputs);
-                whole = Matrix.of(all, tokens, outputs);
-                scatterOutput = new Rows(all, mine, outputs);
-                reduced = null;
-            } else {
-                whole = output;
-                scatterOutput = null;
-                reduced = mine;
-            }
+            outputSum = new Tokens(output, !isAlone(), WHOLE_OUTPUT, "the output");
             if (outputGradient == null) {
                 biasGradient = null;
                 biasSum = null;
                 wholeGradient = null;
-                gatherGradient = null;
                 ownGradient = null;
                 gatherInput = null;
                 return;
             }
-            shape(outputGradient, tokensHere().count(), outputs, "the output's gradient");
+            String name = "the output's gradient";
+            shape(outputGradient, tokensHere().count(), outputs, name);
             Objects.requireNonNull(w.weightGradient(), "the weight's gradient");
-            biasGradient = biasGradientOf(w);
-            if (split) {
-                Buffer all = scratch(WHOLE_OUTPUT, tokens * outputs);
-                wholeGradient = Matrix.of(all, tokens, outputs);
-                gatherGradient =
-                        new Rows(
-                                all,
-                                SplitLinear.run(outputGradient, "the output's gradient"),
-                                outputs);
-                biasSum =
-                        biasGradient == null
-                                ? null
-                                : Matrix.of(scratch(BIAS_SUM, outputs), 1, outputs);
-            } else {
-                wholeGradient = outputGradient;
-                gatherGradient = null;
-                biasSum = null;
+            biasGradient = row(w.biasGradient());
+            biasSum =
+                    split && biasGradient != null
+                            ? Matrix.of(scratch(BIAS_SUM, outputs), 1, outputs)
+                            : null;
+            wholeGradient = new Tokens(outputGradient, split, WHOLE_OUTPUT, name);
+            Matrix dx = null;
+            Columns gather = null;
+            if (inputGradient != null) {
+                shape(inputGradient, tokens, wide, "the input's gradient");
+                dx = ownColumns(inputGradient);
+                if (!options.inputIsParallel && !isAlone()) {
+                    gather = new Columns(comm, inputGradient, packed(tokens * inputs));
+                }
             }
-            if (inputGradient == null) {
-                ownGradient = null;
-                gatherInput = null;
-                return;
-            }
-            shape(inputGradient, tokens, wide, "the input's gradient");
-            ownGradient = ownColumns(inputGradient);
-            gatherInput =
-                    options.inputIsParallel || isAlone()
-                            ? null
-                            : new Columns(comm, inputGradient, packed(tokens * inputs));
+            ownGradient = dx;
+            gatherInput = gather;
         }
 
         private Matrix ownColumns(Matrix m) {
@@ -256,12 +229,8 @@ public final class RowLinear extends SplitLinear {
          * @param stream where to enqueue
          */
         public void forward(Stream stream) {
-            matmul.multiply(own, weights.weight(), whole, 0, stream);
-            if (reduced != null) {
-                comm.allReduce(reduced, ReduceOp.SUM, stream);
-            } else if (scatterOutput != null) {
-                scatterOutput.reduceScatter(stream);
-            }
+            matmul.multiply(own, weights.weight(), outputSum.whole, 0, stream);
+            outputSum.sum(stream);
             if (bias != null) {
                 addBias(bias, output, stream);
             }
@@ -276,21 +245,18 @@ public final class RowLinear extends SplitLinear {
          * @throws IllegalStateException if the pass was created without gradients
          */
         public void backward(boolean accumulate, Stream stream) {
-            Matrix dy = wholeGradient;
+            Tokens dy = wholeGradient;
             Matrix dw = weights.weightGradient();
             Matrix mine = outputGradient;
             if (dy == null || dw == null || mine == null) {
-                throw new IllegalStateException(
-                        "this pass was made without the output's gradient; pass one to pass(...)");
+                throw noGradient();
             }
             float beta = accumulate ? 1 : 0;
-            if (gatherGradient != null) {
-                gatherGradient.gather(stream);
-            }
+            dy.gather(stream);
             if (ownGradient != null) {
-                matmul.multiply(dy, weightTransposed, ownGradient, 0, stream);
+                matmul.multiply(dy.whole, weightTransposed, ownGradient, 0, stream);
             }
-            matmul.multiply(ownTransposed, dy, dw, beta, stream);
+            matmul.multiply(ownTransposed, dy.whole, dw, beta, stream);
             if (biasGradient != null && biasSum == null) {
                 matmul.multiply(ones, mine, biasGradient, beta, stream);
             } else if (biasGradient != null && biasSum != null) {

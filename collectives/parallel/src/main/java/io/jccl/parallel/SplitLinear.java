@@ -27,7 +27,10 @@ abstract class SplitLinear implements AutoCloseable {
     /** This rank's tokens with sequence parallelism. */
     final Part rows;
 
-    final boolean equalRows;
+    /** Whether each rank has only its tokens: with sequence parallelism and more than one rank. */
+    final boolean split;
+
+    private final boolean equalRows;
 
     /**
      * A vector of ones, by which sums over tokens and additions of a bias become matrix products.
@@ -53,16 +56,12 @@ abstract class SplitLinear implements AutoCloseable {
             long tokens,
             long inputs,
             long outputs,
+            boolean sequenceParallel,
             boolean overlap) {
         if (tokens < 1 || inputs < 1 || outputs < 1) {
             throw new IllegalArgumentException(
-                    "tokens, inputs and outputs are "
-                            + tokens
-                            + ", "
-                            + inputs
-                            + " and "
-                            + outputs
-                            + ", expected 1 or more of each");
+                    "tokens, inputs and outputs are %s, %s and %s, expected 1 or more of each"
+                            .formatted(tokens, inputs, outputs));
         }
         this.comm = comm;
         this.matmul = matmul;
@@ -70,6 +69,7 @@ abstract class SplitLinear implements AutoCloseable {
         this.inputs = inputs;
         this.outputs = outputs;
         this.rows = Part.of(tokens, comm.rank(), comm.size());
+        this.split = sequenceParallel && comm.size() > 1;
         this.equalRows = tokens % comm.size() == 0;
         Device device = comm.device();
         this.ones = device.allocate(DataType.FLOAT32, tokens);
@@ -188,19 +188,29 @@ abstract class SplitLinear implements AutoCloseable {
 
     // ---- collectives over rows: tokens
 
-    /** The rows of each rank in a matrix of all tokens. */
-    final class Rows {
-        private final Buffer all;
-        private final Buffer mine;
-        private final long[] counts;
-        private final long[] starts;
+    /**
+     * A matrix of all tokens: that of the caller, or, if tokens are split, scratch memory of which
+     * the caller's matrix has this rank's rows.
+     */
+    final class Tokens {
+        final Matrix whole;
+        private final @Nullable Buffer all;
+        private final @Nullable Buffer mine;
+        private final long[] counts = new long[comm.size()];
+        private final long[] starts = new long[comm.size()];
 
-        /** Buffers of all tokens x width elements, and of one rank's share. */
-        Rows(Buffer all, Buffer mine, long width) {
-            this.all = all;
-            this.mine = mine;
-            counts = new long[comm.size()];
-            starts = new long[comm.size()];
+        /**
+         * Checks that collectives can work on the caller's matrix.
+         *
+         * @param communicates whether there are any
+         * @param which scratch memory
+         * @param name of the matrix, for messages
+         */
+        Tokens(Matrix own, boolean communicates, int which, String name) {
+            long width = own.columns();
+            mine = communicates ? run(own, name) : null;
+            all = split ? scratch(which, tokens * width) : null;
+            whole = all == null ? own : Matrix.of(all, tokens, width);
             for (int r = 0; r < comm.size(); r++) {
                 Part p = Part.of(tokens, r, comm.size());
                 counts[r] = p.count() * width;
@@ -208,7 +218,11 @@ abstract class SplitLinear implements AutoCloseable {
             }
         }
 
+        /** Gathers all tokens if they are split. */
         void gather(Stream stream) {
+            if (mine == null || all == null) {
+                return;
+            }
             if (equalRows) {
                 comm.allGather(mine, all, stream);
             } else {
@@ -216,8 +230,14 @@ abstract class SplitLinear implements AutoCloseable {
             }
         }
 
-        void reduceScatter(Stream stream) {
-            if (equalRows) {
+        /** Sums over ranks; if tokens are split, each rank gets its own. */
+        void sum(Stream stream) {
+            if (mine == null) {
+                return;
+            }
+            if (all == null) {
+                comm.allReduce(mine, ReduceOp.SUM, stream);
+            } else if (equalRows) {
                 comm.reduceScatter(all, mine, ReduceOp.SUM, stream);
             } else {
                 comm.reduceScatterv(all, mine, counts, ReduceOp.SUM, stream);
@@ -235,41 +255,33 @@ abstract class SplitLinear implements AutoCloseable {
     }
 
     /** The elements as a contiguous buffer, which collectives require. */
-    static Buffer run(Matrix m, String name) {
+    private static Buffer run(Matrix m, String name) {
         boolean dense = m.columnStride() == 1 && (m.rows() <= 1 || m.rowStride() == m.columns());
         if (!dense || m.dataType() != DataType.FLOAT32) {
             throw new IllegalArgumentException(
-                    name
-                            + " is "
-                            + m
-                            + " with row stride "
-                            + m.rowStride()
-                            + " and column stride "
-                            + m.columnStride()
-                            + "; it goes through a collective, which needs float elements row after"
-                            + " row without gaps");
+                    ("%s is %s with row stride %s and column stride %s; it goes"
+                                    + " through a collective, which needs float elements row after"
+                                    + " row without gaps")
+                            .formatted(name, m, m.rowStride(), m.columnStride()));
         }
         return m.buffer().slice(m.offset(), m.rows() * m.columns());
     }
 
-    static @Nullable Matrix biasOf(LinearWeights w) {
-        Buffer b = w.bias();
+    /** A bias or its gradient as a row. */
+    static @Nullable Matrix row(@Nullable Buffer b) {
         return b == null ? null : Matrix.of(b, 1, b.count());
     }
 
-    static @Nullable Matrix biasGradientOf(LinearWeights w) {
-        Buffer b = w.biasGradient();
-        return b == null ? null : Matrix.of(b, 1, b.count());
+    static IllegalStateException noGradient() {
+        return new IllegalStateException(
+                "this pass was made without the output's gradient; pass one to pass(...)");
     }
 
     void refuseOnDevice(boolean wanted, String what, String instead) {
         if (wanted && !isHost()) {
             throw new IllegalArgumentException(
-                    what
-                            + " moves single columns, which only the host device can do here, not "
-                            + comm.device()
-                            + "; "
-                            + instead);
+                    "%s moves single columns, which only the host device can do here, not %s; %s"
+                            .formatted(what, comm.device(), instead));
         }
     }
 

@@ -22,14 +22,33 @@ abstract sealed class TokenMover permits HostTokenMover, DeviceTokenMover {
 
     final Stream stream;
 
+    /** The experts' blocks; the gradients are null without a backward pass. */
+    final Buffer inputs;
+
+    final Buffer outputs;
+    final @Nullable Buffer outputGradients;
+    final @Nullable Buffer inputGradients;
+
+    /** The block of outputs, and as many rows after it as the subclass needs. */
+    final Buffer outputRows;
+
+    /** The same of the gradients of inputs; {@link #outputRows} without a backward pass. */
+    final Buffer gradientRows;
+
     /** Closed with the dispatch. */
     final List<AutoCloseable> owned;
 
+    /**
+     * Allocates the blocks.
+     *
+     * @param after rows to allocate after those of outputs and of the gradients of inputs
+     */
     TokenMover(
             Communicator comm,
             ExpertOptions options,
             ExpertRouter router,
             long maxRows,
+            long after,
             List<AutoCloseable> owned) {
         this.comm = comm;
         this.options = options;
@@ -37,6 +56,13 @@ abstract sealed class TokenMover permits HostTokenMover, DeviceTokenMover {
         this.maxRows = maxRows;
         this.owned = owned;
         stream = comm.device().defaultStream();
+        boolean backward = options.backward();
+        inputs = ownRows(maxRows);
+        outputRows = ownRows(maxRows + after);
+        outputs = rows(outputRows, maxRows);
+        outputGradients = backward ? ownRows(maxRows) : null;
+        gradientRows = backward ? ownRows(maxRows + after) : outputRows;
+        inputGradients = backward ? rows(gradientRows, maxRows) : null;
     }
 
     /** Creates the mover for the communicator's device; what it allocates is owned at once. */
@@ -109,14 +135,4 @@ abstract sealed class TokenMover permits HostTokenMover, DeviceTokenMover {
 
     /** Computes the gradients of the logits by the router. */
     abstract void routeBackward(Buffer logitsGradient, double balance, double z);
-
-    abstract Buffer inputs();
-
-    abstract Buffer outputs();
-
-    /** Null without a backward pass. */
-    abstract @Nullable Buffer outputGradients();
-
-    /** Null without a backward pass. */
-    abstract @Nullable Buffer inputGradients();
 }

@@ -8,10 +8,8 @@ import io.jccl.compute.GradientCompression;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
-import io.jccl.internal.Closing;
 import io.jccl.kernel.LargestSelection;
 import java.lang.foreign.MemorySegment;
-import java.util.ArrayList;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
 
@@ -20,8 +18,6 @@ import org.jspecify.annotations.Nullable;
  * kernels do all of it, bitwise equal to the host.
  */
 final class TopKExchange extends Exchange {
-    private final Communicator c;
-    private final Buffer bucket;
     private final int count;
     private final int k;
 
@@ -35,8 +31,6 @@ final class TopKExchange extends Exchange {
 
     /** What each rank sent. */
     private final Buffer[] sent;
-
-    private final List<AutoCloseable> owned = new ArrayList<>();
 
     // On the host.
     private final LargestSelection selection = new LargestSelection();
@@ -53,54 +47,40 @@ final class TopKExchange extends Exchange {
      * @param elements of the bucket, without padding
      */
     TopKExchange(
-            Communicator c,
+            Communicator comm,
             @Nullable Compute compute,
             Buffer bucket,
             long elements,
-            double density) {
-        this.c = c;
+            double density,
+            List<AutoCloseable> owned) {
+        super(comm, bucket, owned);
         this.compute = compute;
-        this.bucket = bucket;
-        this.count = Math.toIntExact(bucket.count());
-        this.k = (int) Math.clamp((long) Math.ceil(density * elements), 1, elements);
-        boolean done = false;
-        try {
-            residual = zeros(DataType.FLOAT32, count);
-            send = zeros(DataType.INT32, 2L * k);
-            recv = zeros(DataType.INT32, 2L * k * c.size());
-            scratch =
-                    compute == null
-                            ? null
-                            : zeros(DataType.INT32, GradientCompression.SELECTION_SCRATCH);
-            sent = new Buffer[c.size()];
-            for (int r = 0; r < sent.length; r++) {
-                sent[r] = recv.slice(2L * k * r, 2L * k);
-            }
-            done = true;
-        } finally {
-            if (!done) {
-                close();
-            }
+        count = Math.toIntExact(bucket.count());
+        k = (int) Math.clamp((long) Math.ceil(density * elements), 1, elements);
+        residual = zeros(DataType.FLOAT32, count);
+        send = zeros(DataType.INT32, 2L * k);
+        recv = zeros(DataType.INT32, 2L * k * comm.size());
+        scratch =
+                compute == null
+                        ? null
+                        : zeros(DataType.INT32, GradientCompression.SELECTION_SCRATCH);
+        sent = new Buffer[comm.size()];
+        for (int r = 0; r < sent.length; r++) {
+            sent[r] = recv.slice(2L * k * r, 2L * k);
         }
-    }
-
-    private Buffer zeros(DataType type, long elements) {
-        Buffer b = c.device().allocate(type, elements);
-        owned.add(b);
-        return b.zero();
     }
 
     @Override
     void enqueue(Stream stream) {
         if (compute == null || scratch == null) {
             stream.launchHostFunction(select);
-            c.allGather(send, recv, stream);
+            comm.allGather(send, recv, stream);
             stream.launchHostFunction(add);
             return;
         }
         compute.axpy(1, bucket, residual, stream);
         compute.compression().selectLargest(residual, send, scratch, stream);
-        c.allGather(send, recv, stream);
+        comm.allGather(send, recv, stream);
         compute.fill(bucket, 0, stream);
         for (Buffer one : sent) {
             compute.compression().addSelection(one, bucket, stream);
@@ -138,10 +118,5 @@ final class TopKExchange extends Exchange {
     @Override
     List<Buffer> carried() {
         return List.of(residual);
-    }
-
-    @Override
-    public void close() {
-        Closing.all(owned.reversed());
     }
 }

@@ -110,11 +110,9 @@ public sealed interface Attention {
             Checks.range("the size of a head", headSize, 1e-6, 1e7, "GPT-3 has 128");
             if (heads % groups != 0) {
                 throw new IllegalArgumentException(
-                        "there are "
-                                + groups
-                                + " key and value heads for "
-                                + heads
-                                + " query heads, expected a divisor; give one");
+                        ("there are %s key and value heads for %s query heads, expected a divisor;"
+                                        + " give one")
+                                .formatted(groups, heads));
             }
         }
 

@@ -1,6 +1,5 @@
 package io.jccl.offload.memplan;
 
-import java.util.Arrays;
 import java.util.List;
 
 /**
@@ -45,16 +44,8 @@ public record LowRank(int rank, Matrices matrices) {
          * @throws IllegalArgumentException if the name is unknown; the message lists them
          */
         public static Matrices of(String label) {
-            List<String> all = Arrays.stream(values()).map(Matrices::label).toList();
-            int at = all.indexOf(label);
-            if (at < 0) {
-                throw new IllegalArgumentException(
-                        "matrices '"
-                                + label
-                                + "' are unknown, expected one of "
-                                + String.join(", ", all));
-            }
-            return values()[at];
+            return Checks.named(
+                    "matrices '" + label + "' are", label, List.of(values()), Matrices::label);
         }
     }
 

@@ -325,30 +325,20 @@ public final class MemoryPlanner {
         }
         if (experts != null && experts.count() % split.expert() != 0) {
             throw new IllegalArgumentException(
-                    "expert parallel "
-                            + split.expert()
-                            + " does not divide the "
-                            + experts.count()
-                            + " experts; give a degree that does");
+                    "expert parallel %s does not divide the %s experts; give a degree that does"
+                            .formatted(split.expert(), experts.count()));
         }
         long shards = machine.ranks() / split.ways() * split.context();
         if (shards % split.expert() != 0) {
             throw new IllegalArgumentException(
-                    "expert parallel "
-                            + split.expert()
-                            + " does not divide the "
-                            + shards
-                            + " ranks that hold the same part of the model; give a degree that does,"
-                            + " or more machines");
+                    ("expert parallel %s does not divide the %s ranks that hold the same part of the"
+                                    + " model; give a degree that does, or more machines")
+                            .formatted(split.expert(), shards));
         }
         if (split.chunks() > 1 && model.layers() < split.pipeline() * split.chunks()) {
             throw new IllegalArgumentException(
-                    split.pipeline()
-                            + " stages of "
-                            + split.chunks()
-                            + " chunks are more than the "
-                            + model.layers()
-                            + " layers; give fewer chunks");
+                    "%s stages of %s chunks are more than the %s layers; give fewer chunks"
+                            .formatted(split.pipeline(), split.chunks(), model.layers()));
         }
     }
 }

@@ -61,12 +61,9 @@ public record Model(
         Checks.range("the sequence", sequence, 1, 100_000_000, "give the tokens of a sample");
         if (experts != null && experts.dense() >= layers) {
             throw new IllegalArgumentException(
-                    "the first "
-                            + experts.dense()
-                            + " of "
-                            + layers
-                            + " layers have no experts, which leaves none that has; leave out the"
-                            + " experts, or give more layers");
+                    ("the first %s of %s layers have no experts, which leaves none that has; leave"
+                                    + " out the experts, or give more layers")
+                            .formatted(experts.dense(), layers));
         }
         Checks.range(
                 "the number of parameters",
@@ -77,17 +74,10 @@ public record Model(
         double outside = ends(hidden, vocabulary, sequence, norms, learnedPositions, tied);
         if (parameters <= outside) {
             throw new IllegalArgumentException(
-                    "the number of parameters is "
-                            + parameters
-                            + ", and the embeddings alone have "
-                            + (long) outside
-                            + " (vocabulary "
-                            + vocabulary
-                            + ", sequence "
-                            + sequence
-                            + ", hidden "
-                            + hidden
-                            + "); give more parameters, or a smaller vocabulary or hidden size");
+                    ("the number of parameters is %s, and the embeddings alone have"
+                                    + " %s (vocabulary %s, sequence %s, hidden %s); give more"
+                                    + " parameters, or a smaller vocabulary or hidden size")
+                            .formatted(parameters, (long) outside, vocabulary, sequence, hidden));
         }
     }
 

@@ -1,6 +1,5 @@
 package io.jccl.offload.memplan;
 
-import java.util.Arrays;
 import java.util.List;
 
 /** Optimizers by their state per parameter. */
@@ -50,16 +49,8 @@ public enum OptimizerKind {
      * @throws IllegalArgumentException if there is none; the message lists them
      */
     public static OptimizerKind of(String label) {
-        List<String> all = Arrays.stream(values()).map(OptimizerKind::label).toList();
-        int at = all.indexOf(label);
-        if (at < 0) {
-            throw new IllegalArgumentException(
-                    "optimizer '"
-                            + label
-                            + "' is unknown, expected one of "
-                            + String.join(", ", all));
-        }
-        return values()[at];
+        return Checks.named(
+                "optimizer '" + label + "' is", label, List.of(values()), OptimizerKind::label);
     }
 
     /**

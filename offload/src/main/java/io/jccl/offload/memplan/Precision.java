@@ -1,6 +1,5 @@
 package io.jccl.offload.memplan;
 
-import java.util.Arrays;
 import java.util.List;
 
 /** Number formats of the model state, in bytes per element. */
@@ -70,16 +69,8 @@ public enum Precision {
      * @throws IllegalArgumentException if there is none; the message lists them
      */
     public static Precision of(String label) {
-        List<String> all = Arrays.stream(values()).map(Precision::label).toList();
-        int at = all.indexOf(label);
-        if (at < 0) {
-            throw new IllegalArgumentException(
-                    "precision '"
-                            + label
-                            + "' is unknown, expected one of "
-                            + String.join(", ", all));
-        }
-        return values()[at];
+        return Checks.named(
+                "precision '" + label + "' is", label, List.of(values()), Precision::label);
     }
 
     /**

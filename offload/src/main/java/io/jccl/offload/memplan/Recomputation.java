@@ -1,6 +1,5 @@
 package io.jccl.offload.memplan;
 
-import java.util.Arrays;
 import java.util.List;
 
 /** Which activations are recomputed in the backward pass (arXiv 2205.05198). */
@@ -37,16 +36,8 @@ public enum Recomputation {
      * @throws IllegalArgumentException if there is none; the message lists them
      */
     public static Recomputation of(String label) {
-        List<String> all = Arrays.stream(values()).map(Recomputation::label).toList();
-        int at = all.indexOf(label);
-        if (at < 0) {
-            throw new IllegalArgumentException(
-                    "recomputation '"
-                            + label
-                            + "' is unknown, expected one of "
-                            + String.join(", ", all));
-        }
-        return values()[at];
+        return Checks.named(
+                "recomputation '" + label + "' is", label, List.of(values()), Recomputation::label);
     }
 
     @Override

@@ -46,12 +46,10 @@ public record Techniques(
         Checks.range("pieces per layer", pieces, 1, 65_536, "1 is whole layers");
         if (gradients.compareTo(optimizer) > 0) {
             throw new IllegalArgumentException(
-                    "gradients are on tier "
-                            + gradients
-                            + " and the optimizer is on "
-                            + optimizer
-                            + ", which would read them back; offload the optimizer too, or keep the"
-                            + " gradients nearer");
+                    ("gradients are on tier %s and the optimizer is on %s, which"
+                                    + " would read them back; offload the optimizer too, or keep"
+                                    + " the gradients nearer")
+                            .formatted(gradients, optimizer));
         }
         if (pieces > 1 && stage < 3 && parameters == Tier.DEVICE) {
             throw new IllegalArgumentException(

@@ -59,17 +59,7 @@ public record TrainingSystem(
      * @throws IllegalArgumentException if there is none; the message lists them
      */
     public static TrainingSystem of(String name) {
-        return ALL.stream()
-                .filter(s -> s.name.equals(name))
-                .findFirst()
-                .orElseThrow(() ->
-                        new IllegalArgumentException(
-                                "system '"
-                                        + name
-                                        + "' is unknown, expected one of "
-                                        + String.join(
-                                                ", ",
-                                                ALL.stream().map(TrainingSystem::name).toList())));
+        return Checks.named("system '" + name + "' is", name, ALL, TrainingSystem::name);
     }
 
     /**

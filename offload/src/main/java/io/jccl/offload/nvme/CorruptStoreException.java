@@ -19,17 +19,8 @@ public final class CorruptStoreException extends JcclException {
     CorruptStoreException(
             Path file, long offset, String what, String expected, String found, String remedy) {
         super(
-                file
-                        + ", at byte "
-                        + offset
-                        + ": "
-                        + what
-                        + ": expected "
-                        + expected
-                        + ", found "
-                        + found
-                        + "; "
-                        + remedy);
+                "%s, at byte %s: %s: expected %s, found %s; %s"
+                        .formatted(file, offset, what, expected, found, remedy));
         this.file = file.toString();
         this.offset = offset;
     }

@@ -102,10 +102,8 @@ public final class IoTicket implements Completion, AutoCloseable {
         }
         if (!done) {
             throw new JcclTimeoutException(
-                    this
-                            + " is not done after "
-                            + timeout
-                            + "; it continues: wait again, or cancel it");
+                    "%s is not done after %s; it continues: wait again, or cancel it"
+                            .formatted(this, timeout));
         }
         if (error != null) {
             throw error;

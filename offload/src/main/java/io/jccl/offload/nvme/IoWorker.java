@@ -43,14 +43,9 @@ final class IoWorker implements Runnable {
                     files.failed(
                             e,
                             region.length(block),
-                            (t.write ? "writing" : "reading")
-                                    + " block "
-                                    + block
-                                    + " of "
-                                    + region
-                                    + " in "
-                                    + files.data
-                                    + " failed");
+                            String.format(
+                                    "%s block %s of %s in %s failed",
+                                    t.write ? "writing" : "reading", block, region, files.data));
         } catch (RuntimeException | Error e) {
             failure = new JcclException("moving a block of " + region + " failed: " + e, e);
         } finally {

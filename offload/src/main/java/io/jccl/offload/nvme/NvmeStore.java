@@ -160,17 +160,10 @@ public final class NvmeStore implements TierStore, AutoCloseable {
         if (known != null) {
             if (known.type != type || known.count != count) {
                 throw new IllegalArgumentException(
-                        "region '"
-                                + name
-                                + "' has "
-                                + known.count
-                                + " x "
-                                + known.type.label()
-                                + ", but "
-                                + count
-                                + " x "
-                                + type.label()
-                                + " were requested: use another name, or the same type and count");
+                        String.format(
+                                "region '%s' has %s x %s, but %s x %s were requested: use another"
+                                        + " name, or the same type and count",
+                                name, known.count, known.type.label(), count, type.label()));
             }
             return known;
         }
@@ -247,19 +240,13 @@ public final class NvmeStore implements TierStore, AutoCloseable {
     private IoTicket submit(boolean write, Region region, long first, Buffer buffer) {
         if (region.store != this) {
             throw new IllegalArgumentException(
-                    region
-                            + " is of the store in "
-                            + region.store.files.folder
-                            + ", not in "
-                            + files.folder);
+                    "%s is of the store in %s, not in %s"
+                            .formatted(region, region.store.files.folder, files.folder));
         }
         if (buffer.dataType() != region.type) {
             throw new IllegalArgumentException(
-                    "the buffer holds "
-                            + buffer.dataType().label()
-                            + ", "
-                            + region
-                            + "; both need the same type");
+                    "the buffer holds %s, %s; both need the same type"
+                            .formatted(buffer.dataType().label(), region));
         }
         if (!files.backend.reaches(buffer.device())) {
             throw new IllegalArgumentException(
@@ -270,14 +257,8 @@ public final class NvmeStore implements TierStore, AutoCloseable {
         long count = buffer.count();
         if (first < 0 || count > region.count - first) {
             throw new IllegalArgumentException(
-                    "elements "
-                            + first
-                            + " to "
-                            + (first + count)
-                            + " do not lie within "
-                            + region
-                            + ": the buffer has "
-                            + count);
+                    "elements %s to %s do not lie within %s: the buffer has %s"
+                            .formatted(first, first + count, region, count));
         }
         if (region.isClosed()) {
             throw new IllegalStateException(region + " is closed");
@@ -323,10 +304,8 @@ public final class NvmeStore implements TierStore, AutoCloseable {
         synchronized (regions) {
             if (step <= this.step || step < 0) {
                 throw new IllegalArgumentException(
-                        "step is "
-                                + step
-                                + ", expected more than the last committed, "
-                                + (this.step < 0 ? "none" : this.step));
+                        "step is %s, expected more than the last committed, %s"
+                                .formatted(step, this.step < 0 ? "none" : this.step));
             }
             all = List.copyOf(regions.values());
         }
@@ -334,13 +313,9 @@ public final class NvmeStore implements TierStore, AutoCloseable {
             int block = r.firstIncomplete();
             if (block >= 0) {
                 throw new IllegalStateException(
-                        "step "
-                                + step
-                                + " cannot be committed: a write to block "
-                                + block
-                                + " of "
-                                + r
-                                + " failed or was cancelled: rollback() and repeat the step");
+                        ("step %s cannot be committed: a write to block %s of %s failed or was"
+                                        + " cancelled: rollback() and repeat the step")
+                                .formatted(step, block, r));
             }
         }
         return all;
@@ -355,11 +330,8 @@ public final class NvmeStore implements TierStore, AutoCloseable {
             throw files.failed(
                     e,
                     0,
-                    "flushing "
-                            + files.data
-                            + " failed, step "
-                            + step
-                            + " is not committed: rollback() and repeat the step");
+                    "flushing %s failed, step %s is not committed: rollback() and repeat the step"
+                            .formatted(files.data, step));
         }
         Path target = files.manifestFile();
         ByteBuffer bytes = files.manifest(all, step);
@@ -375,11 +347,9 @@ public final class NvmeStore implements TierStore, AutoCloseable {
                     files.failed(
                             e,
                             bytes.limit(),
-                            "flushing the folder failed: whether step "
-                                    + step
-                                    + " is committed is known only after the store in "
-                                    + files.folder
-                                    + " has been opened again");
+                            ("flushing the folder failed: whether step %s is committed is known"
+                                            + " only after the store in %s has been opened again")
+                                    .formatted(step, files.folder));
             queue.refuseWrites(unusable);
             throw unusable;
         }

@@ -69,14 +69,9 @@ public final class Region implements TierStore.Place {
         long blocks = (count * type.size() + blockBytes - 1) / blockBytes;
         if (blocks > Integer.MAX_VALUE - 8) {
             throw new IllegalArgumentException(
-                    count
-                            + " elements of "
-                            + type.label()
-                            + " take "
-                            + blocks
-                            + " blocks of "
-                            + blockBytes
-                            + " bytes, which are too many: take larger blocks");
+                    ("%s elements of %s take %s blocks of %s bytes, which are too many: take larger"
+                                    + " blocks")
+                            .formatted(count, type.label(), blocks, blockBytes));
         }
         return (int) blocks;
     }
@@ -132,11 +127,9 @@ public final class Region implements TierStore.Place {
     private void checkWhole(Buffer pinned) {
         if (pinned.count() != count) {
             throw new IllegalArgumentException(
-                    "the buffer has "
-                            + pinned.count()
-                            + " elements, "
-                            + this
-                            + "; both need the same: for a part of the region give its first element");
+                    ("the buffer has %s elements, %s; both need the same: for a part of the region"
+                                    + " give its first element")
+                            .formatted(pinned.count(), this));
         }
     }
 

@@ -118,11 +118,9 @@ final class StoreFiles {
                         new String(text.array(), 0, text.position(), StandardCharsets.US_ASCII);
                 channel.close();
                 throw new JcclException(
-                        "the store in "
-                                + folder
-                                + " is in use by process "
-                                + (pid.isBlank() ? "(unknown)" : pid.strip())
-                                + ": end it first, or use another folder");
+                        ("the store in %s is in use by process %s: end it first, or use another"
+                                        + " folder")
+                                .formatted(folder, pid.isBlank() ? "(unknown)" : pid.strip()));
             }
             channel.truncate(0);
             channel.write(
@@ -196,10 +194,8 @@ final class StoreFiles {
                 padding = file.alignment();
                 if (blockBytes < padding) {
                     throw new IllegalArgumentException(
-                            "blockBytes is "
-                                    + blockBytes
-                                    + ", but the drive needs at least "
-                                    + padding);
+                            "blockBytes is %s, but the drive needs at least %s"
+                                    .formatted(blockBytes, padding));
                 }
                 take(padding, "the header of " + data);
                 fileEnd = padding;
@@ -314,22 +310,14 @@ final class StoreFiles {
                     Tier.NVME,
                     bytes,
                     Math.max(0, free),
-                    what
-                            + ": "
-                            + e.getMessage()
-                            + "; what was committed is intact: make room on the drive, and repeat"
-                            + " the step",
+                    ("%s: %s; what was committed is intact: make room on the drive, and repeat the"
+                                    + " step")
+                            .formatted(what, e.getMessage()),
                     e);
         }
         return new JcclException(
-                what
-                        + ": "
-                        + (e.getMessage() == null ? e : e.getMessage())
-                        + " (tier NVME, "
-                        + bytes
-                        + " bytes requested, "
-                        + free
-                        + " free on the drive)",
+                "%s: %s (tier NVME, %s bytes requested, %s free on the drive)"
+                        .formatted(what, e.getMessage() == null ? e : e.getMessage(), bytes, free),
                 e);
     }
 

@@ -134,13 +134,9 @@ public record Adafactor(
         TensorShape shape = state.shapes().get(tensor);
         if (state.indexIn(tensor, from) != 0 || gradients.count() != shape.count()) {
             throw new IllegalArgumentException(
-                    "a step of adafactor has "
-                            + gradients.count()
-                            + " elements from "
-                            + from
-                            + " on, expected a whole tensor, here of "
-                            + shape.count()
-                            + ": its means are those of whole rows and columns");
+                    ("a step of adafactor has %s elements from %s on, expected a whole tensor, here"
+                                    + " of %s: its means are those of whole rows and columns")
+                            .formatted(gradients.count(), from, shape.count()));
         }
         double[] sums = StepWork.ofThread().sums(sums(0, shape));
         for (int pass = 0; pass < PASSES; pass++) {

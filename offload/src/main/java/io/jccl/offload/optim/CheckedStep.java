@@ -56,11 +56,9 @@ public final class CheckedStep {
             double maxNorm) {
         if (gradients.count() != state.count()) {
             throw new IllegalArgumentException(
-                    "there are "
-                            + gradients.count()
-                            + " gradients for a state of "
-                            + state.count()
-                            + " parameters; both need the same. Step pieces with Optimizer.step");
+                    ("there are %s gradients for a state of %s parameters; both need the same. Step"
+                                    + " pieces with Optimizer.step")
+                            .formatted(gradients.count(), state.count()));
         }
         norm.add(workers, 0, gradients);
         double n = norm.norm();

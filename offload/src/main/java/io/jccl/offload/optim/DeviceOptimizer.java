@@ -5,6 +5,8 @@ import io.jccl.compute.ReusableUpdate;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
+import java.util.ArrayList;
+import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -24,21 +26,17 @@ public final class DeviceOptimizer implements AutoCloseable {
     private final @Nullable Buffer first;
     private final @Nullable Buffer second;
     private final Buffer norm;
+    private final List<Buffer> all;
     private final ReusableUpdate formula = new ReusableUpdate();
 
-    private DeviceOptimizer(
-            Optimizer optimizer,
-            Compute compute,
-            Buffer parameters,
-            @Nullable Buffer first,
-            @Nullable Buffer second,
-            Buffer norm) {
+    private DeviceOptimizer(Optimizer optimizer, Compute compute, List<Buffer> all) {
         this.optimizer = optimizer;
         this.compute = compute;
-        this.parameters = parameters;
-        this.first = first;
-        this.second = second;
-        this.norm = norm;
+        parameters = all.getFirst();
+        first = optimizer.moments() > 0 ? all.get(1) : null;
+        second = optimizer.moments() > 1 ? all.get(2) : null;
+        norm = all.getLast();
+        this.all = all;
     }
 
     /**
@@ -51,28 +49,16 @@ public final class DeviceOptimizer implements AutoCloseable {
      * @throws io.jccl.error.JcclException if the memory cannot be allocated
      */
     public static DeviceOptimizer allocate(Optimizer optimizer, Compute compute, long count) {
-        Buffer[] all = new Buffer[4];
-        boolean done = false;
+        List<Buffer> all = new ArrayList<>();
         try {
             for (int i = 0; i <= optimizer.moments(); i++) {
-                all[i] = compute.device().allocate(DataType.FLOAT32, count);
+                all.add(compute.device().allocate(DataType.FLOAT32, count));
             }
-            all[3] = compute.device().allocate(DataType.FLOAT64, Compute.NORM_COUNT);
-            done = true;
-            return new DeviceOptimizer(optimizer, compute, all[0], all[1], all[2], all[3]);
-        } finally {
-            if (!done) {
-                close(all);
-            }
-        }
-    }
-
-    @SuppressWarnings("NullAway") // an array that allocate has filled in part
-    private static void close(Buffer[] some) {
-        for (Buffer b : some) {
-            if (b != null) {
-                b.close();
-            }
+            all.add(compute.device().allocate(DataType.FLOAT64, Compute.NORM_COUNT));
+            return new DeviceOptimizer(optimizer, compute, all);
+        } catch (RuntimeException | Error e) {
+            all.forEach(Buffer::close);
+            throw e;
         }
     }
 
@@ -175,6 +161,6 @@ public final class DeviceOptimizer implements AutoCloseable {
     /** Frees the memory. Closing twice does nothing. */
     @Override
     public void close() {
-        close(new Buffer[] {parameters, first, second, norm});
+        all.forEach(Buffer::close);
     }
 }

@@ -97,11 +97,8 @@ public final class GradientNorm {
             for (int i = 0; i < sums.length; i++) {
                 if (sums[i] < 0) {
                     throw new IllegalStateException(
-                            "part "
-                                    + i
-                                    + " of "
-                                    + sums.length
-                                    + " has not been added since the last reset");
+                            "part %s of %s has not been added since the last reset"
+                                    .formatted(i, sums.length));
                 }
                 sum += sums[i];
             }

@@ -30,13 +30,8 @@ public final class LossScale {
     public LossScale(double initial, double growth, double backoff, int interval) {
         if (!(initial >= SMALLEST && initial <= LARGEST)) {
             throw new IllegalArgumentException(
-                    "the loss scale is "
-                            + initial
-                            + ", expected "
-                            + SMALLEST
-                            + " to "
-                            + LARGEST
-                            + "; 65536 is the usual start");
+                    "the loss scale is %s, expected %s to %s; 65536 is the usual start"
+                            .formatted(initial, SMALLEST, LARGEST));
         }
         if (!(growth >= 1 && growth <= LARGEST)) {
             throw new IllegalArgumentException(
@@ -121,15 +116,8 @@ public final class LossScale {
     public void restore(double newValue, int newGoodSteps) {
         if (!(newValue >= SMALLEST && newValue <= LARGEST) || newGoodSteps < 0) {
             throw new IllegalArgumentException(
-                    "the loss scale is "
-                            + newValue
-                            + " after "
-                            + newGoodSteps
-                            + " good steps, expected "
-                            + SMALLEST
-                            + " to "
-                            + LARGEST
-                            + " and 0 or more");
+                    "the loss scale is %s after %s good steps, expected %s to %s and 0 or more"
+                            .formatted(newValue, newGoodSteps, SMALLEST, LARGEST));
         }
         value = newValue;
         good = newGoodSteps;

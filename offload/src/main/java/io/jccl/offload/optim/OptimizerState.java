@@ -6,6 +6,7 @@ import io.jccl.device.Device;
 import java.io.IOException;
 import java.lang.foreign.MemorySegment;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
@@ -71,7 +72,13 @@ public final class OptimizerState implements AutoCloseable {
             throw new IllegalArgumentException(
                     "there are " + moments.length + " moments, expected 0 to 2");
         }
-        return of(Collections.nCopies(moments.length, MOMENT), List.of(), 0, parameters, moments);
+        return of(
+                Collections.nCopies(moments.length, MOMENT),
+                List.of(),
+                0,
+                false,
+                parameters,
+                List.of(moments));
     }
 
     /**
@@ -110,52 +117,43 @@ public final class OptimizerState implements AutoCloseable {
             Buffer... state) {
         if (state.length != optimizer.moments()) {
             throw new IllegalArgumentException(
-                    "there are "
-                            + state.length
-                            + " state tensors, but "
-                            + optimizer.label()
-                            + " has "
-                            + optimizer.moments());
+                    "there are %s state tensors, but %s has %s"
+                            .formatted(state.length, optimizer.label(), optimizer.moments()));
         }
-        return of(optimizer.state(), List.copyOf(shapes), first, parameters, state);
+        return of(optimizer.state(), List.copyOf(shapes), first, false, parameters, List.of(state));
     }
 
     private static OptimizerState of(
             List<StateTensor> tensors,
             List<TensorShape> shapes,
             long first,
+            boolean owned,
             Buffer parameters,
-            Buffer... moments) {
-        Buffer[] all = new Buffer[1 + moments.length];
-        all[0] = parameters;
-        System.arraycopy(moments, 0, all, 1, moments.length);
-        for (int i = 0; i < all.length; i++) {
+            List<Buffer> moments) {
+        List<Buffer> all = new ArrayList<>(List.of(parameters));
+        all.addAll(moments);
+        for (int i = 0; i < all.size(); i++) {
+            Buffer one = all.get(i);
             String name = i == 0 ? "parameters" : "moment " + (i - 1);
             StateTensor tensor = i == 0 ? MOMENT : tensors.get(i - 1);
-            if (all[i].dataType() != tensor.type()) {
+            if (one.dataType() != tensor.type()) {
                 throw new IllegalArgumentException(
                         name
                                 + " are of "
-                                + all[i].dataType().label()
+                                + one.dataType().label()
                                 + ", expected "
                                 + tensor.type().label()
                                 + (i == 0 ? ": the CPU's optimizers keep float32 parameters" : ""));
             }
             long expected = tensor.count(parameters.count(), shapes);
-            if (all[i].count() != expected) {
+            if (one.count() != expected) {
                 throw new IllegalArgumentException(
-                        name
-                                + " has "
-                                + all[i].count()
-                                + " elements, expected "
-                                + expected
-                                + " for "
-                                + parameters.count()
-                                + " parameters");
+                        "%s has %s elements, expected %s for %s parameters"
+                                .formatted(name, one.count(), expected, parameters.count()));
             }
-            MemorySegment s = all[i].asSegment();
+            MemorySegment s = one.asSegment();
             for (int j = 0; j < i; j++) {
-                if (s.asOverlappingSlice(all[j].asSegment()).isPresent()) {
+                if (s.asOverlappingSlice(all.get(j).asSegment()).isPresent()) {
                     throw new IllegalArgumentException(
                             name
                                     + " shares memory with "
@@ -164,7 +162,7 @@ public final class OptimizerState implements AutoCloseable {
                 }
             }
         }
-        return new OptimizerState(List.of(all), tensors, shapes, first, false);
+        return new OptimizerState(List.copyOf(all), tensors, shapes, first, owned);
     }
 
     /**
@@ -200,33 +198,18 @@ public final class OptimizerState implements AutoCloseable {
 
     private static OptimizerState allocate(
             Optimizer optimizer, Device device, List<TensorShape> shapes, long count) {
-        Buffer[] moments = new Buffer[optimizer.moments()];
-        Buffer[] all = new Buffer[1 + moments.length];
+        List<Buffer> moments = new ArrayList<>();
+        Buffer parameters = device.allocate(DataType.FLOAT32, count);
         try {
-            all[0] = device.allocate(DataType.FLOAT32, count).zero();
-            for (int i = 1; i < all.length; i++) {
-                StateTensor t = optimizer.state().get(i - 1);
-                all[i] = device.allocate(t.type(), t.count(count, shapes)).zero();
+            parameters.zero();
+            for (StateTensor t : optimizer.state()) {
+                moments.add(device.allocate(t.type(), t.count(count, shapes)).zero());
             }
-            System.arraycopy(all, 1, moments, 0, moments.length);
-            return new OptimizerState(
-                    of(optimizer, shapes, 0, all[0], moments).buffers,
-                    optimizer.state(),
-                    shapes,
-                    0,
-                    true);
+            return of(optimizer.state(), shapes, 0, true, parameters, moments);
         } catch (RuntimeException | Error e) {
-            close(all);
+            parameters.close();
+            moments.forEach(Buffer::close);
             throw e;
-        }
-    }
-
-    @SuppressWarnings("NullAway") // an array that allocate has filled in part
-    private static void close(Buffer[] some) {
-        for (Buffer b : some) {
-            if (b != null) {
-                b.close();
-            }
         }
     }
 

@@ -38,10 +38,8 @@ public record Sgd(double momentum, double dampening, double weightDecay, boolean
         Checks.notNegative("weight decay", weightDecay);
         if (nesterov && (momentum == 0 || dampening != 0)) {
             throw new IllegalArgumentException(
-                    "nesterov needs momentum and no dampening, but momentum is "
-                            + momentum
-                            + " and dampening "
-                            + dampening);
+                    "nesterov needs momentum and no dampening, but momentum is %s and dampening %s"
+                            .formatted(momentum, dampening));
         }
         if (momentum == 0 && dampening != 0) {
             throw new IllegalArgumentException(

@@ -56,12 +56,8 @@ final class StateFile {
                     });
         } catch (IOException e) {
             throw new IOException(
-                    "cannot save "
-                            + fileSize(buffers)
-                            + " bytes of optimizer state to "
-                            + file
-                            + ", which is as it was: "
-                            + e,
+                    "cannot save %s bytes of optimizer state to %s, which is as it was: %s"
+                            .formatted(fileSize(buffers), file, e),
                     e);
         }
         Path folder = file.toAbsolutePath().getParent();
@@ -127,25 +123,19 @@ final class StateFile {
             if (block.getLong(8) != (buffers.size() - 1)
                     || block.getLong(16) != buffers.getFirst().count()) {
                 throw new IOException(
-                        file
-                                + " holds "
-                                + block.getLong(16)
-                                + " parameters with "
-                                + block.getLong(8)
-                                + " moments, expected "
-                                + buffers.getFirst().count()
-                                + " with "
-                                + (buffers.size() - 1));
+                        "%s holds %s parameters with %s moments, expected %s with %s"
+                                .formatted(
+                                        file,
+                                        block.getLong(16),
+                                        block.getLong(8),
+                                        buffers.getFirst().count(),
+                                        buffers.size() - 1));
             }
             long size = fileSize(buffers);
             if (c.size() != size) {
                 throw new IOException(
-                        file
-                                + " is torn: it has "
-                                + c.size()
-                                + " bytes, expected "
-                                + size
-                                + "; take an older one");
+                        "%s is torn: it has %s bytes, expected %s; take an older one"
+                                .formatted(file, c.size(), size));
             }
             CRC32C crc = new CRC32C();
             long end = size - Integer.BYTES;

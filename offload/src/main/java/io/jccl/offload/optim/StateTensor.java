@@ -205,18 +205,14 @@ public record StateTensor(String name, Layout layout) {
     private void check(Buffer memory, Buffer values) {
         if (memory.dataType() != type() || memory.count() < count(values.count())) {
             throw new IllegalArgumentException(
-                    name
-                            + " has "
-                            + memory.count()
-                            + " elements of "
-                            + memory.dataType().label()
-                            + ", expected "
-                            + count(values.count())
-                            + " of "
-                            + type().label()
-                            + " for "
-                            + values.count()
-                            + " parameters");
+                    "%s has %s elements of %s, expected %s of %s for %s parameters"
+                            .formatted(
+                                    name,
+                                    memory.count(),
+                                    memory.dataType().label(),
+                                    count(values.count()),
+                                    type().label(),
+                                    values.count()));
         }
     }
 

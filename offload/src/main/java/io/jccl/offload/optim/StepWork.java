@@ -62,11 +62,9 @@ final class StepWork {
     void pass(int pass, double[] values, int at, long count) {
         if (sums == 0 || pass < 0 || pass > 1) {
             throw new IllegalArgumentException(
-                    "pass is "
-                            + pass
-                            + " of a rule with "
-                            + sums
-                            + " sums, expected 0 or 1 and a rule with sums; use step for others");
+                    ("pass is %s of a rule with %s sums, expected 0 or 1 and a rule with sums; use"
+                                    + " step for others")
+                            .formatted(pass, sums));
         }
         Slice s = slices.settings;
         s.pass = pass;
@@ -117,25 +115,16 @@ final class StepWork {
         Objects.checkFromIndexSize(from, count, state.count());
         if (!state.fits(optimizer)) {
             throw new IllegalArgumentException(
-                    "the state holds "
-                            + state.moments()
-                            + " moments, but "
-                            + optimizer
-                            + " keeps "
-                            + optimizer.moments()
-                            + "; make the state for this optimizer");
+                    "the state holds %s moments, but %s keeps %s; make the state for this optimizer"
+                            .formatted(state.moments(), optimizer, optimizer.moments()));
         }
         for (int k = 0; k < state.moments(); k++) {
             int unit = state.tensor(k).unit();
             if (from % unit != 0) {
                 throw new IllegalArgumentException(
-                        "a piece of "
-                                + optimizer.label()
-                                + " begins at element "
-                                + from
-                                + ", expected a multiple of "
-                                + unit
-                                + ": its state is in blocks");
+                        ("a piece of %s begins at element %s, expected a multiple of %s: its state"
+                                        + " is in blocks")
+                                .formatted(optimizer.label(), from, unit));
             }
         }
         Checks.notNegative("the gradient factor", gradientFactor);
@@ -151,11 +140,8 @@ final class StepWork {
             }
             if (target.count() != count) {
                 throw new IllegalArgumentException(
-                        "the target has "
-                                + target.count()
-                                + " elements, but there are "
-                                + count
-                                + " gradients; both need the same");
+                        "the target has %s elements, but there are %s gradients; both need the same"
+                                .formatted(target.count(), count));
             }
         }
         check(step, learningRate);

@@ -16,13 +16,9 @@ public record TensorShape(long rows, long columns) {
     public TensorShape {
         if (rows < 1 || columns < 1 || columns > Long.MAX_VALUE / 64 / rows) {
             throw new IllegalArgumentException(
-                    "a tensor has "
-                            + rows
-                            + " rows and "
-                            + columns
-                            + " columns, expected 1 or more of both, and at most "
-                            + Long.MAX_VALUE / 64
-                            + " elements");
+                    ("a tensor has %s rows and %s columns, expected 1 or more of both, and at most"
+                                    + " %s elements")
+                            .formatted(rows, columns, Long.MAX_VALUE / 64));
         }
     }
 

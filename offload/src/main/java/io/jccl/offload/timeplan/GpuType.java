@@ -156,11 +156,8 @@ public record GpuType(
                 };
         if (rate == 0) {
             throw new IllegalArgumentException(
-                    name
-                            + " has no "
-                            + precision
-                            + " in hardware; give --precision "
-                            + (bf16 > 0 ? "bf16" : "fp16 or fp32"));
+                    "%s has no %s in hardware; give --precision %s"
+                            .formatted(name, precision, bf16 > 0 ? "bf16" : "fp16 or fp32"));
         }
         return rate;
     }

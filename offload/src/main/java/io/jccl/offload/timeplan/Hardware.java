@@ -3,11 +3,17 @@ package io.jccl.offload.timeplan;
 import io.jccl.offload.memplan.AttentionKernel;
 import io.jccl.offload.memplan.Job;
 import io.jccl.offload.memplan.Precision;
+import io.jccl.topology.Operation;
 import io.jccl.topology.Source;
 import io.jccl.topology.Topology;
+import io.jccl.topology.cost.CostModel;
+import io.jccl.topology.cost.Tuning;
+import io.jccl.topology.plan.Cluster;
 import io.jccl.topology.read.ReadOptions;
 import io.jccl.topology.read.TopologyReader;
 import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Function;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
@@ -71,14 +77,9 @@ public record Hardware(
      * @return what is there, and what to do
      */
     public String tooFew(int asked) {
-        return name
-                + " has "
-                + gpus
-                + " GPUs, and "
-                + asked
-                + " per machine are asked for; give --gpus "
-                + gpus
-                + " or fewer, and more machines with --nodes";
+        return ("%s has %s GPUs, and %s per machine are asked for; give --gpus %s or fewer, and more"
+                        + " machines with --nodes")
+                .formatted(name, gpus, asked, gpus);
     }
 
     /**
@@ -122,25 +123,18 @@ public record Hardware(
         Constants c = Constants.SHIPPED;
         int gpus = machine.gpus().size();
         int sm = machine.gpus().getFirst().sm();
-        double host = given.hostGbps() > 0 ? given.hostGbps() : c.get("host.gbps");
-        double read = given.nvmeReadGbps() > 0 ? given.nvmeReadGbps() : c.get("nvme.read.gbps");
-        double write = given.nvmeWriteGbps() > 0 ? given.nvmeWriteGbps() : c.get("nvme.write.gbps");
         Function<Job, Rates> rates =
                 job -> {
                     double peak = type.teraflops(job.precision());
                     double wide = type.teraflops(job.precision().wide());
-                    int used = job.machine().gpus();
-                    return new Rates(
-                            peak,
+                    return rates(
+                            type,
+                            given,
+                            job,
                             peak * c.get(products(job), sm),
                             wide * c.get("products", sm),
                             wide * c.get(attention(job), sm),
-                            type.memoryGbps() * c.get("memory"),
-                            type.memoryGbps() * c.get("memory"),
-                            type.pcieGbps(),
-                            host / used,
-                            read / used,
-                            write / used);
+                            type.memoryGbps() * c.get("memory"));
                 };
         List<String> notes =
                 machine.gpus().getFirst().smSource() == Source.DEFAULT
@@ -149,8 +143,31 @@ public record Hardware(
                                         + type.name()
                                         + ", a guess by their links; name them with --gpu-type")
                         : List.of();
-        return new Hardware(
-                name, gpus, type.bytes(), rates, new PlannedLinks(machine), true, notes);
+        return new Hardware(name, gpus, type.bytes(), rates, planned(machine), true, notes);
+    }
+
+    /** Times from the topology's cost model; its plans are cached. */
+    private static Links planned(Topology machine) {
+        record Key(Operation op, List<Integer> gpus, int machines) {}
+        Map<Key, Tuning> tunings = new ConcurrentHashMap<>();
+        return (op, gpus, machines, bytes) -> {
+            Key key = new Key(op, gpus, machines);
+            Tuning tuning = tunings.get(key);
+            if (tuning == null) {
+                if (machines > 1 && machine.nics().isEmpty()) {
+                    throw new IllegalArgumentException(
+                            ("%s has no NIC, and %s machines are asked for; give --nic-gbit, or"
+                                            + " one machine")
+                                    .formatted(machine.name(), machines));
+                }
+                tuning =
+                        machines == 1
+                                ? CostModel.nccl().tune(machine, gpus, op)
+                                : CostModel.nccl().tune(new Cluster(machine, machines), gpus, op);
+                tunings.put(key, tuning);
+            }
+            return tuning.choose(Math.max(1, bytes)).timeUs() * 1e-6;
+        };
     }
 
     /**
@@ -167,24 +184,43 @@ public record Hardware(
     public static Rates measured(
             GpuType type, Given given, double product, double memory, Job job) {
         Constants c = Constants.SHIPPED;
-        int used = job.machine().gpus();
         double best = c.get("best", type.sm());
         double peak = type.teraflops(job.precision());
         double wide = type.teraflops(job.precision().wide());
-        double host = given.hostGbps() > 0 ? given.hostGbps() : c.get("host.gbps");
-        double read = given.nvmeReadGbps() > 0 ? given.nvmeReadGbps() : c.get("nvme.read.gbps");
-        double write = given.nvmeWriteGbps() > 0 ? given.nvmeWriteGbps() : c.get("nvme.write.gbps");
-        return new Rates(
-                peak,
+        return rates(
+                type,
+                given,
+                job,
                 product * peak / wide * c.get(products(job), type.sm()) / best,
                 product * c.get("products", type.sm()) / best,
                 product * c.get(attention(job), type.sm()) / best,
+                memory);
+    }
+
+    private static Rates rates(
+            GpuType type,
+            Given given,
+            Job job,
+            double products,
+            double wide,
+            double attention,
+            double memory) {
+        int used = job.machine().gpus();
+        return new Rates(
+                type.teraflops(job.precision()),
+                products,
+                wide,
+                attention,
                 memory,
                 memory,
                 type.pcieGbps(),
-                host / used,
-                read / used,
-                write / used);
+                orShipped(given.hostGbps(), "host.gbps") / used,
+                orShipped(given.nvmeReadGbps(), "nvme.read.gbps") / used,
+                orShipped(given.nvmeWriteGbps(), "nvme.write.gbps") / used);
+    }
+
+    private static double orShipped(double given, String name) {
+        return given > 0 ? given : Constants.SHIPPED.get(name);
     }
 
     /** The constant of products with the layers' matrices. */

@@ -121,12 +121,8 @@ public final class Safetensors implements AutoCloseable {
             }
             if (!f.entries.containsKey(e.getKey())) {
                 throw new IOException(
-                        source
-                                + " places tensor "
-                                + e.getKey()
-                                + " in "
-                                + f.file
-                                + ", but it is not; export both again");
+                        "%s places tensor %s in %s, but it is not; export both again"
+                                .formatted(source, e.getKey(), f.file));
             }
             files.put(e.getKey(), f);
         }
@@ -137,12 +133,8 @@ public final class Safetensors implements AutoCloseable {
         Path plain = Path.of(name).getFileName();
         if (plain == null || !plain.toString().equals(name) || name.equals("..")) {
             throw new IOException(
-                    source
-                            + " places tensor "
-                            + tensor
-                            + " in '"
-                            + name
-                            + "', expected the name of a file in the same folder");
+                    "%s places tensor %s in '%s', expected the name of a file in the same folder"
+                            .formatted(source, tensor, name));
         }
         return source.resolveSibling(name);
     }
@@ -207,14 +199,9 @@ public final class Safetensors implements AutoCloseable {
         WeightTensor t = tensor(name);
         if (!t.shape().equals(shape)) {
             throw new IOException(
-                    file(name).file
-                            + ": tensor "
-                            + name
-                            + " has the shape "
-                            + t.shape()
-                            + ", expected "
-                            + shape
-                            + "; give the weights of the same model");
+                    ("%s: tensor %s has the shape %s, expected %s; give the weights of the same"
+                                    + " model")
+                            .formatted(file(name).file, name, t.shape(), shape));
         }
         if (!t.type().converts()) {
             throw wrongType(t);
@@ -224,12 +211,8 @@ public final class Safetensors implements AutoCloseable {
 
     private IOException wrongType(WeightTensor t) throws IOException {
         return new IOException(
-                file(t.name()).file
-                        + ": tensor "
-                        + t.name()
-                        + " is of type "
-                        + t.type()
-                        + ", expected F32, BF16 or F16; convert it first");
+                "%s: tensor %s is of type %s, expected F32, BF16 or F16; convert it first"
+                        .formatted(file(t.name()).file, t.name(), t.type()));
     }
 
     /**

@@ -52,19 +52,14 @@ final class SafetensorsFile {
         long header = all.get(LENGTH, 0);
         if (header < 2 || header > MOST_HEADER) {
             throw wrong(
-                    "its header has "
-                            + Long.toUnsignedString(header)
-                            + " bytes, expected 2 to "
-                            + MOST_HEADER,
+                    "its header has %s bytes, expected 2 to %s"
+                            .formatted(Long.toUnsignedString(header), MOST_HEADER),
                     null);
         }
         if (header > all.byteSize() - Long.BYTES) {
             throw wrong(
-                    "it has "
-                            + all.byteSize()
-                            + " bytes and a header of "
-                            + header
-                            + ", so it was cut",
+                    "it has %s bytes and a header of %s, so it was cut"
+                            .formatted(all.byteSize(), header),
                     null);
         }
         byte[] text = all.asSlice(Long.BYTES, header).toArray(ValueLayout.JAVA_BYTE);
@@ -129,12 +124,8 @@ final class SafetensorsFile {
             }
         }
         throw new IllegalArgumentException(
-                "tensor "
-                        + name
-                        + " is of type "
-                        + label
-                        + ", expected one of "
-                        + List.of(WeightType.values()));
+                "tensor %s is of type %s, expected one of %s"
+                        .formatted(name, label, List.of(WeightType.values())));
     }
 
     private static List<Long> numbers(JsonParser in, JsonToken start, String name)
@@ -151,12 +142,8 @@ final class SafetensorsFile {
     private static void expect(JsonParser in, JsonToken found, JsonToken expected, String what) {
         if (found != expected) {
             throw new IllegalArgumentException(
-                    "its header has "
-                            + found
-                            + " at byte "
-                            + in.currentLocation().getByteOffset()
-                            + ", expected "
-                            + what);
+                    "its header has %s at byte %s, expected %s"
+                            .formatted(found, in.currentLocation().getByteOffset(), what));
         }
     }
 
@@ -169,18 +156,14 @@ final class SafetensorsFile {
             String name = "tensor " + e.tensor.name();
             if (e.from < 0 || e.to < e.from || e.to - e.from != e.tensor.bytes()) {
                 throw wrong(
-                        name
-                                + " lies at "
-                                + e.from
-                                + " to "
-                                + e.to
-                                + ", but its shape "
-                                + e.tensor.shape()
-                                + " of "
-                                + e.tensor.type()
-                                + " takes "
-                                + e.tensor.bytes()
-                                + " bytes",
+                        "%s lies at %s to %s, but its shape %s of %s takes %s bytes"
+                                .formatted(
+                                        name,
+                                        e.from,
+                                        e.to,
+                                        e.tensor.shape(),
+                                        e.tensor.type(),
+                                        e.tensor.bytes()),
                         null);
             }
             if (e.from != at) {
@@ -196,12 +179,8 @@ final class SafetensorsFile {
             }
             if (e.to > data.byteSize()) {
                 throw wrong(
-                        name
-                                + " ends at byte "
-                                + e.to
-                                + " of the data, but there are "
-                                + data.byteSize()
-                                + ", so it was cut",
+                        "%s ends at byte %s of the data, but there are %s, so it was cut"
+                                .formatted(name, e.to, data.byteSize()),
                         null);
             }
             at = e.to;
@@ -218,10 +197,8 @@ final class SafetensorsFile {
 
     private IOException wrong(String what, @Nullable Throwable cause) {
         return new IOException(
-                file
-                        + " cannot be read as safetensors: "
-                        + what
-                        + "; bring the file back from a copy",
+                "%s cannot be read as safetensors: %s; bring the file back from a copy"
+                        .formatted(file, what),
                 cause);
     }
 }

@@ -129,16 +129,9 @@ public final class SafetensorsWriter {
         boolean converts = t.type().converts() && given == DataType.FLOAT32;
         if (elements.count() != t.count() || (given != type && !converts)) {
             throw new IllegalArgumentException(
-                    "tensor "
-                            + t.name()
-                            + " has "
-                            + t.count()
-                            + " elements of "
-                            + t.type()
-                            + ", but the source gave "
-                            + elements.count()
-                            + " of "
-                            + given.label());
+                    String.format(
+                            "tensor %s has %s elements of %s, but the source gave %s of %s",
+                            t.name(), t.count(), t.type(), elements.count(), given.label()));
         }
         MemorySegment from = elements.asSegment();
         long size = t.type().size();

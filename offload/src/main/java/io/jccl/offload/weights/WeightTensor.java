@@ -25,11 +25,9 @@ public record WeightTensor(String name, WeightType type, List<Long> shape) {
             bytes = empty ? 0 : bytes * d;
             if (d < 0 || high != 0 || bytes < 0) {
                 throw new IllegalArgumentException(
-                        "tensor "
-                                + name
-                                + " has the shape "
-                                + shape
-                                + ", expected dimensions of 0 or more whose product fits memory");
+                        ("tensor %s has the shape %s, expected dimensions of 0 or more whose"
+                                        + " product fits memory")
+                                .formatted(name, shape));
             }
         }
     }

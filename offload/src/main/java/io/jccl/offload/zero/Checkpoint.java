@@ -39,8 +39,6 @@ final class Checkpoint {
     private static final String STEP = "step-";
     private static final String SUFFIX = ".shard";
 
-    private static final StateTensor MASTER = StateTensor.float32("master");
-
     private final List<Shard> shards;
 
     private Checkpoint(List<Shard> shards) {
@@ -78,7 +76,7 @@ final class Checkpoint {
         }
 
         StateTensor tensor(int k) {
-            return k == 0 ? MASTER : state.get(k - 1);
+            return k == 0 ? ZeroConfig.MASTER : state.get(k - 1);
         }
 
         /** Bytes of parameters and state. */
@@ -138,13 +136,8 @@ final class Checkpoint {
             AtomicFile.force(folder);
         } catch (IOException e) {
             throw new IOException(
-                    "cannot save "
-                            + h.dataBytes()
-                            + " bytes of state to "
-                            + file
-                            + ": "
-                            + e
-                            + "; what was saved before is as it was",
+                    "cannot save %s bytes of state to %s: %s; what was saved before is as it was"
+                            .formatted(h.dataBytes(), file, e),
                     e);
         }
     }
@@ -297,7 +290,7 @@ final class Checkpoint {
         List<StateTensor> tensors =
                 optimizer.equals(expected) && moments == state.size()
                         ? state
-                        : Collections.nCopies(moments, MASTER);
+                        : Collections.nCopies(moments, ZeroConfig.MASTER);
         return new Header(id, steps, scale, good, rank, size, optimizer, tensors, ranges);
     }
 
@@ -358,15 +351,8 @@ final class Checkpoint {
         Header h = s.header;
         if (!h.optimizer.equals(optimizer) || h.moments() != moments) {
             throw new IOException(
-                    s.file
-                            + " is of optimizer "
-                            + h.optimizer
-                            + " with "
-                            + h.moments()
-                            + " moments, expected "
-                            + optimizer
-                            + " with "
-                            + moments);
+                    "%s is of optimizer %s with %s moments, expected %s with %s"
+                            .formatted(s.file, h.optimizer, h.moments(), optimizer, moments));
         }
         if (h.ranges.size() != layers.size()) {
             throw new IOException(
@@ -375,13 +361,8 @@ final class Checkpoint {
         for (int i = 0; i < layers.size(); i++) {
             if (!h.ranges.get(i).layer.sameTensors(layers.get(i))) {
                 throw new IOException(
-                        s.file
-                                + " is of another model: its layer "
-                                + i
-                                + " is "
-                                + h.ranges.get(i).layer
-                                + ", expected "
-                                + layers.get(i));
+                        "%s is of another model: its layer %s is %s, expected %s"
+                                .formatted(s.file, i, h.ranges.get(i).layer, layers.get(i)));
             }
         }
     }
@@ -401,14 +382,9 @@ final class Checkpoint {
                 }
                 if (next == at) {
                     List<Integer> ranks = shards.stream().map(s -> s.header.rank).toList();
-                    return "no file has element "
-                            + at
-                            + " of layer "
-                            + layers.get(i).name()
-                            + "; there are those of ranks "
-                            + ranks
-                            + " of "
-                            + shards.getFirst().header.size;
+                    return "no file has element %s of layer %s; there are those of ranks %s of %s"
+                            .formatted(
+                                    at, layers.get(i).name(), ranks, shards.getFirst().header.size);
                 }
                 at = next;
             }

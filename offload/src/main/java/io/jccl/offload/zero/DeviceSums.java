@@ -62,10 +62,7 @@ final class DeviceSums {
         this.sum = norm.slice(0, 1);
         this.answer = memory.own(Device.host().allocate(DataType.FLOAT64, 1));
         if (!config.updatesOnDevice()) {
-            long most = 0;
-            for (Part p : parts) {
-                most = Math.max(most, p.updated);
-            }
+            long most = Part.most(parts, p -> p.updated);
             List<Buffer> stages = new ArrayList<>();
             for (int i = 0; i < STAGES; i++) {
                 stages.add(memory.buffer(Tier.PINNED, options.accumulator(), most));

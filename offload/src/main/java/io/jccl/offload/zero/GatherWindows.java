@@ -128,12 +128,9 @@ final class GatherWindows {
             w = pick();
             if (w == null) {
                 throw new IllegalStateException(
-                        "no window is free for layer "
-                                + p.layer.name()
-                                + ": "
-                                + held()
-                                + " are held; release one, or raise prefetch, which is "
-                                + options.prefetch());
+                        ("no window is free for layer %s: %s are held; release one, or raise"
+                                        + " prefetch, which is %s")
+                                .formatted(p.layer.name(), held(), options.prefetch()));
             }
             begin(w, p);
         }

@@ -127,10 +127,7 @@ final class Gradients {
         this.slots = new Slot[direct ? 0 : SLOTS];
         Arrays.setAll(slots, i -> new Slot(config, parts, memory));
         if (options.gradients() == Tier.NVME) {
-            long most = 0;
-            for (Part p : parts) {
-                most = Math.max(most, p.gradients.count);
-            }
+            long most = Part.most(parts, p -> p.gradients.count);
             Buffer stage = memory.buffer(Tier.PINNED, options.accumulator(), most);
             parts.forEach(p -> p.stageGradients(stage));
         }
@@ -140,11 +137,8 @@ final class Gradients {
     Buffer room(Part p) {
         if (done[p.index] >= options.accumulation()) {
             throw new IllegalStateException(
-                    "layer "
-                            + p.layer.name()
-                            + " has had its "
-                            + options.accumulation()
-                            + " micro-steps: call step");
+                    "layer %s has had its %s micro-steps: call step"
+                            .formatted(p.layer.name(), options.accumulation()));
         }
         if (direct) {
             Buffer all = p.gradients.memory();
@@ -375,13 +369,9 @@ final class Gradients {
         for (Part p : parts) {
             if (done[p.index] != options.accumulation()) {
                 throw new IllegalStateException(
-                        "layer "
-                                + p.layer.name()
-                                + " has gradients of "
-                                + done[p.index]
-                                + " micro-steps, expected "
-                                + options.accumulation()
-                                + ": reduce each layer once a micro-step");
+                        ("layer %s has gradients of %s micro-steps, expected %s: reduce each layer"
+                                        + " once a micro-step")
+                                .formatted(p.layer.name(), done[p.index], options.accumulation()));
             }
         }
     }

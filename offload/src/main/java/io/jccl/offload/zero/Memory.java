@@ -2,15 +2,15 @@ package io.jccl.offload.zero;
 
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
-import io.jccl.error.JcclException;
+import io.jccl.internal.Closing;
 import io.jccl.offload.Tier;
 import io.jccl.offload.Tiers;
 import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.EnumMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Objects;
-import org.jspecify.annotations.Nullable;
 
 /** All that one rank takes, by tier and by what it is for; given back in reverse order. */
 final class Memory implements AutoCloseable {
@@ -76,29 +76,8 @@ final class Memory implements AutoCloseable {
     /** Gives all of it back, even if a part cannot be closed; throws the first error then. */
     @Override
     public void close() {
-        RuntimeException failure = null;
-        while (!owned.isEmpty()) {
-            try {
-                owned.pop().close();
-            } catch (RuntimeException e) {
-                failure = first(failure, e);
-            } catch (Exception e) {
-                failure =
-                        first(
-                                failure,
-                                new JcclException("cannot close a part of the optimizer: " + e, e));
-            }
-        }
-        if (failure != null) {
-            throw failure;
-        }
-    }
-
-    private static RuntimeException first(@Nullable RuntimeException failure, RuntimeException e) {
-        if (failure == null) {
-            return e;
-        }
-        failure.addSuppressed(e);
-        return failure;
+        List<AutoCloseable> all = List.copyOf(owned);
+        owned.clear();
+        Closing.all(all);
     }
 }

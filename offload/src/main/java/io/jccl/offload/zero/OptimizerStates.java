@@ -42,10 +42,8 @@ final class OptimizerStates {
             int moments = config.optimizer().moments();
             List<Buffer> all = new ArrayList<>();
             for (int k = 0; k <= moments; k++) {
-                long most = 0;
-                for (Part p : parts) {
-                    most = Math.max(most, p.stateCount(k));
-                }
+                int n = k;
+                long most = Part.most(parts, p -> p.stateCount(n));
                 all.add(memory.buffer(Tier.PINNED, config.tensor(k).type(), most));
             }
             for (Part p : parts) {
@@ -85,10 +83,7 @@ final class OptimizerStates {
         this.stream = ranks.stream;
         this.moved = memory.own(config.device().newEvent());
         if (config.updatesOnDevice()) {
-            long most = 0;
-            for (Part p : parts) {
-                most = Math.max(most, p.updated);
-            }
+            long most = Part.most(parts, p -> p.updated);
             Buffer stage = memory.buffer(Tier.PINNED, DataType.FLOAT32, most);
             parts.forEach(p -> hostViews.add(stage.slice(0, p.updated)));
         }

@@ -39,10 +39,7 @@ final class ParameterPublisher {
         Tier tier = config.options().parameters();
         boolean toGpu = !config.onHost() && tier == Tier.DEVICE && !config.updatesOnDevice();
         if (tier == Tier.NVME || toGpu) {
-            long most = 0;
-            for (Part p : parts) {
-                most = Math.max(most, p.parameters.count);
-            }
+            long most = Part.most(parts, p -> p.parameters.count);
             Buffer first = memory.buffer(Tier.PINNED, config.options().type(), most);
             Buffer second =
                     toGpu ? memory.buffer(Tier.PINNED, config.options().type(), most) : first;

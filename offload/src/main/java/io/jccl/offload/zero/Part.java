@@ -11,6 +11,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
+import java.util.function.ToLongFunction;
 import org.jspecify.annotations.Nullable;
 
 /** A layer on one rank: its elements on their tiers, and views of them. */
@@ -145,11 +146,11 @@ final class Part {
 
     /** Elements of the largest layer, with padding. */
     static long mostPadded(List<Part> parts) {
-        long most = 0;
-        for (Part p : parts) {
-            most = Math.max(most, p.padded);
-        }
-        return most;
+        return most(parts, p -> p.padded);
+    }
+
+    static long most(List<Part> parts, ToLongFunction<Part> count) {
+        return parts.stream().mapToLong(count).max().orElse(0);
     }
 
     private TieredTensor stateTensor(Memory memory, String name, int k) {

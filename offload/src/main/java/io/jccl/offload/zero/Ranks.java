@@ -102,11 +102,9 @@ final class Ranks {
     void vote(double number, double status) {
         if (outOfStep != null) {
             throw new JcclException(
-                    "rank "
-                            + rank
-                            + " is out of step with the others since it could not copy a vote: save"
-                            + " what it holds with saveAlone, and begin again: "
-                            + outOfStep.getMessage(),
+                    ("rank %s is out of step with the others since it could not copy a vote: save"
+                                    + " what it holds with saveAlone, and begin again: %s")
+                            .formatted(rank, outOfStep.getMessage()),
                     outOfStep);
         }
         mine.set(0, number);

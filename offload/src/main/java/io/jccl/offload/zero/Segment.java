@@ -120,15 +120,13 @@ final class Segment {
         for (Segment s : all) {
             if (s.from % config.unit() != 0) {
                 throw new IllegalArgumentException(
-                        "a group of layer "
-                                + layer.name()
-                                + " begins at element "
-                                + (from + s.from)
-                                + ", expected a multiple of "
-                                + config.unit()
-                                + " with "
-                                + config.optimizer().label()
-                                + ": put a tensor of padding before it");
+                        ("a group of layer %s begins at element %s, expected a multiple of %s with"
+                                        + " %s: put a tensor of padding before it")
+                                .formatted(
+                                        layer.name(),
+                                        from + s.from,
+                                        config.unit(),
+                                        config.optimizer().label()));
             }
         }
         return all;
@@ -146,16 +144,8 @@ final class Segment {
                 || rule.passes() != config.optimizer().passes()
                 || rule.sums() != config.optimizer().sums()) {
             throw new IllegalArgumentException(
-                    "the group of "
-                            + layer.name()
-                            + "."
-                            + tensor.name()
-                            + " at "
-                            + at
-                            + " uses "
-                            + rule
-                            + ", expected a rule with label and state of "
-                            + config.optimizer());
+                    "the group of %s.%s at %s uses %s, expected a rule with label and state of %s"
+                            .formatted(layer.name(), tensor.name(), at, rule, config.optimizer()));
         }
     }
 }

@@ -52,22 +52,13 @@ public record ShardedLayer(String name, List<Tensor> tensors) {
             }
             if (count < 1 || count > Long.MAX_VALUE / 64) {
                 throw new IllegalArgumentException(
-                        "tensor "
-                                + name
-                                + " has "
-                                + count
-                                + " elements, expected 1 to "
-                                + Long.MAX_VALUE / 64);
+                        "tensor %s has %s elements, expected 1 to %s"
+                                .formatted(name, count, Long.MAX_VALUE / 64));
             }
             if (columns < 1 || count % columns != 0) {
                 throw new IllegalArgumentException(
-                        "tensor "
-                                + name
-                                + " has "
-                                + columns
-                                + " columns, expected a divisor of its "
-                                + count
-                                + " elements");
+                        "tensor %s has %s columns, expected a divisor of its %s elements"
+                                .formatted(name, columns, count));
             }
         }
     }

@@ -162,12 +162,8 @@ final class StateIo {
         }
         if (ranks.worst() != Ranks.FINE) {
             throw new JcclException(
-                    ranks.failedRanks()
-                            + " could not save step "
-                            + progress.steps
-                            + " to "
-                            + folder
-                            + "; see the error there");
+                    "%s could not save step %s to %s; see the error there"
+                            .formatted(ranks.failedRanks(), progress.steps, folder));
         }
     }
 
@@ -234,25 +230,16 @@ final class StateIo {
         }
         if (ranks.worst() != Ranks.FINE || checkpoint == null) {
             throw new JcclException(
-                    ranks.failedRanks()
-                            + " could not load from "
-                            + folder
-                            + "; see the error there");
+                    "%s could not load from %s; see the error there"
+                            .formatted(ranks.failedRanks(), folder));
         }
         for (int r = 0; r < size; r++) {
             if (ranks.number(r) != checkpoint.steps()) {
                 throw new JcclException(
-                        "rank "
-                                + r
-                                + " finds step "
-                                + (long) ranks.number(r)
-                                + " in "
-                                + folder
-                                + ", rank "
-                                + rank
-                                + " step "
-                                + checkpoint.steps()
-                                + ": give all ranks one folder");
+                        String.format(
+                                "rank %s finds step %s in %s, rank %s step %s: give all ranks one"
+                                        + " folder",
+                                r, (long) ranks.number(r), folder, rank, checkpoint.steps()));
             }
         }
         return checkpoint;

@@ -50,11 +50,7 @@ public final class StepResult {
 
     @Override
     public String toString() {
-        return (taken ? "taken" : "skipped")
-                + " with gradient norm "
-                + gradientNorm
-                + ", loss scale "
-                + lossScale
-                + " from now on";
+        return "%s with gradient norm %s, loss scale %s from now on"
+                .formatted(taken ? "taken" : "skipped", gradientNorm, lossScale);
     }
 }

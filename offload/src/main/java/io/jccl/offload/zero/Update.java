@@ -205,15 +205,10 @@ final class Update {
     private JcclException mixture(String by, RuntimeException cause) {
         progress.clear();
         return new JcclException(
-                "step "
-                        + (progress.steps + 1)
-                        + " failed when "
-                        + by
-                        + " was updating the state of rank "
-                        + config.rank()
-                        + ", which may be a mixture now: load a checkpoint or initialize;"
-                        + " keepPrevious would have kept the state of before the step: "
-                        + cause.getMessage(),
+                ("step %s failed when %s was updating the state of rank %s, which"
+                                + " may be a mixture now: load a checkpoint or initialize;"
+                                + " keepPrevious would have kept the state of before the step: %s")
+                        .formatted(progress.steps + 1, by, config.rank(), cause.getMessage()),
                 cause);
     }
 

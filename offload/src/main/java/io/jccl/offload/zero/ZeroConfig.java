@@ -24,7 +24,7 @@ record ZeroConfig(
         ZeroOptions options,
         LossScale scale,
         Tiers tiers) {
-    private static final StateTensor MASTER = StateTensor.float32("master");
+    static final StateTensor MASTER = StateTensor.float32("master");
 
     ZeroConfig {
         Objects.requireNonNull(comm, "comm");
@@ -66,22 +66,17 @@ record ZeroConfig(
         if (device.kind() != comm.device().kind()
                 || (device.kind() == Device.Kind.CUDA && device != comm.device())) {
             throw new IllegalArgumentException(
-                    "the tiers are of "
-                            + device
-                            + ", the communicator is of "
-                            + comm.device()
-                            + "; both need the same");
+                    "the tiers are of %s, the communicator is of %s; both need the same"
+                            .formatted(device, comm.device()));
         }
         if (device.kind() == Device.Kind.CUDA
                 && options.optimizer() == Tier.DEVICE
                 && (options.gradients() != Tier.DEVICE || options.parameters() != Tier.DEVICE)) {
             throw new IllegalArgumentException(
-                    "the optimizer's state is on tier DEVICE, so that a GPU updates it, but gradients"
-                            + " are on tier "
-                            + options.gradients()
-                            + " and parameters on tier "
-                            + options.parameters()
-                            + ": put both on DEVICE, or the state on PINNED or NVME");
+                    ("the optimizer's state is on tier DEVICE, so that a GPU updates"
+                                    + " it, but gradients are on tier %s and parameters on tier %s:"
+                                    + " put both on DEVICE, or the state on PINNED or NVME")
+                            .formatted(options.gradients(), options.parameters()));
         }
     }
 

@@ -608,13 +608,7 @@ public final class ZeroOptimizer implements AutoCloseable {
 
     @Override
     public String toString() {
-        return "ZeRO stage "
-                + config.stage()
-                + " on rank "
-                + config.rank()
-                + " of "
-                + config.size()
-                + ", step "
-                + progress.steps;
+        return "ZeRO stage %s on rank %s of %s, step %s"
+                .formatted(config.stage(), config.rank(), config.size(), progress.steps);
     }
 }

@@ -51,10 +51,8 @@ public record ZeroOptions(
         }
         if (accumulator != type && accumulator != DataType.FLOAT32) {
             throw new IllegalArgumentException(
-                    "the accumulator's type is "
-                            + accumulator.label()
-                            + ", expected float or that of the parameters, "
-                            + type.label());
+                    "the accumulator's type is %s, expected float or that of the parameters, %s"
+                            .formatted(accumulator.label(), type.label()));
         }
         if (parameters == null || gradients == null || optimizer == null) {
             throw new NullPointerException("a tier is null");
@@ -103,17 +101,7 @@ public record ZeroOptions(
      * @return the changed copy
      */
     public ZeroOptions withTypes(DataType newType, DataType newAccumulator) {
-        return new ZeroOptions(
-                stage,
-                newType,
-                newAccumulator,
-                parameters,
-                gradients,
-                optimizer,
-                accumulation,
-                prefetch,
-                maxNorm,
-                keepPrevious);
+        return stored(newType, newAccumulator, parameters, gradients, optimizer);
     }
 
     /**
@@ -125,17 +113,7 @@ public record ZeroOptions(
      * @return the changed copy
      */
     public ZeroOptions withTiers(Tier ofParameters, Tier ofGradients, Tier ofOptimizer) {
-        return new ZeroOptions(
-                stage,
-                type,
-                accumulator,
-                ofParameters,
-                ofGradients,
-                ofOptimizer,
-                accumulation,
-                prefetch,
-                maxNorm,
-                keepPrevious);
+        return stored(type, accumulator, ofParameters, ofGradients, ofOptimizer);
     }
 
     /**
@@ -145,17 +123,7 @@ public record ZeroOptions(
      * @return the changed copy
      */
     public ZeroOptions withAccumulation(int microSteps) {
-        return new ZeroOptions(
-                stage,
-                type,
-                accumulator,
-                parameters,
-                gradients,
-                optimizer,
-                microSteps,
-                prefetch,
-                maxNorm,
-                keepPrevious);
+        return stepped(microSteps, prefetch, maxNorm, keepPrevious);
     }
 
     /**
@@ -165,17 +133,7 @@ public record ZeroOptions(
      * @return the changed copy
      */
     public ZeroOptions withPrefetch(int layers) {
-        return new ZeroOptions(
-                stage,
-                type,
-                accumulator,
-                parameters,
-                gradients,
-                optimizer,
-                accumulation,
-                layers,
-                maxNorm,
-                keepPrevious);
+        return stepped(accumulation, layers, maxNorm, keepPrevious);
     }
 
     /**
@@ -185,17 +143,7 @@ public record ZeroOptions(
      * @return the changed copy
      */
     public ZeroOptions withMaxNorm(double norm) {
-        return new ZeroOptions(
-                stage,
-                type,
-                accumulator,
-                parameters,
-                gradients,
-                optimizer,
-                accumulation,
-                prefetch,
-                norm,
-                keepPrevious);
+        return stepped(accumulation, prefetch, norm, keepPrevious);
     }
 
     /**
@@ -205,6 +153,29 @@ public record ZeroOptions(
      * @return the changed copy
      */
     public ZeroOptions withKeepPrevious(boolean keep) {
+        return stepped(accumulation, prefetch, maxNorm, keep);
+    }
+
+    private ZeroOptions stored(
+            DataType newType,
+            DataType newAccumulator,
+            Tier ofParameters,
+            Tier ofGradients,
+            Tier ofOptimizer) {
+        return new ZeroOptions(
+                stage,
+                newType,
+                newAccumulator,
+                ofParameters,
+                ofGradients,
+                ofOptimizer,
+                accumulation,
+                prefetch,
+                maxNorm,
+                keepPrevious);
+    }
+
+    private ZeroOptions stepped(int microSteps, int layers, double norm, boolean keep) {
         return new ZeroOptions(
                 stage,
                 type,
@@ -212,9 +183,9 @@ public record ZeroOptions(
                 parameters,
                 gradients,
                 optimizer,
-                accumulation,
-                prefetch,
-                maxNorm,
+                microSteps,
+                layers,
+                norm,
                 keep);
     }
 }

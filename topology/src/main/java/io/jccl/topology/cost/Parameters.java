@@ -205,12 +205,8 @@ final class Parameters {
                 }
                 if (!(numbers[i] >= 0) || Double.isInfinite(numbers[i])) {
                     throw new IllegalArgumentException(
-                            name
-                                    + ": "
-                                    + key
-                                    + " has "
-                                    + words[i]
-                                    + ", expected a finite number, at least 0");
+                            "%s: %s has %s, expected a finite number, at least 0"
+                                    .formatted(name, key, words[i]));
                 }
             }
             return numbers;
@@ -219,10 +215,8 @@ final class Parameters {
         void done() {
             if (!left.isEmpty()) {
                 throw new IllegalArgumentException(
-                        name
-                                + " has keys that are not known: "
-                                + new TreeSet<>(left.keySet())
-                                + ": remove them");
+                        "%s has keys that are not known: %s: remove them"
+                                .formatted(name, new TreeSet<>(left.keySet())));
             }
         }
     }

@@ -58,12 +58,8 @@ final class Tuner {
         for (int gpu : gpus) {
             if (gpu < 0 || gpu >= t.gpus().size()) {
                 throw new IllegalArgumentException(
-                        "GPU "
-                                + gpu
-                                + " is not there: "
-                                + t
-                                + " has places 0 to "
-                                + (t.gpus().size() - 1));
+                        "GPU %s is not there: %s has places 0 to %s"
+                                .formatted(gpu, t, t.gpus().size() - 1));
             }
             least = Math.min(least, t.gpus().get(gpu).sm());
         }
@@ -206,8 +202,14 @@ final class Tuner {
         return step(Parameters.Way.NET, local == 1 ? Algorithm.TREE : a, protocol);
     }
 
-    private boolean ll128() {
-        return nvlink && sm >= 70;
+    /** What a protocol carries of a bandwidth: its share, and no more than its limit. */
+    private double carried(
+            Protocol protocol, double full, double ll, double ll128, double ll128Most) {
+        return switch (protocol) {
+            case LL -> Math.min(full * ll, p.limit(Limit.LL, generation, machines));
+            case LL128 -> nvlink && sm >= 70 ? Math.min(full * ll128, ll128Most) : 0;
+            case SIMPLE -> full;
+        };
     }
 
     private void ring(double inside, String limitedBy) {
@@ -235,23 +237,12 @@ final class Tuner {
                             + (steps - far) * near
                             + far * between(Algorithm.RING, protocol);
             double share =
-                    switch (protocol) {
-                        case LL ->
-                                Math.min(
-                                        bandwidth * p.ringLl,
-                                        p.limit(Limit.LL, generation, machines));
-                        case LL128 ->
-                                ll128()
-                                        ? Math.min(
-                                                bandwidth * p.ringLl128,
-                                                channels
-                                                        * p.limit(
-                                                                Limit.RING_LL128,
-                                                                generation,
-                                                                machines))
-                                        : 0;
-                        case SIMPLE -> bandwidth;
-                    };
+                    carried(
+                            protocol,
+                            bandwidth,
+                            p.ringLl,
+                            p.ringLl128,
+                            channels * p.limit(Limit.RING_LL128, generation, machines));
             // Only steps inside a machine: for those between machines NCCL has more latency itself.
             double[] fill = p.ringFill[protocol.ordinal()];
             Start start =
@@ -286,21 +277,12 @@ final class Tuner {
                                     channels * p.limit(Limit.TREE, generation, machines))
                             : bus;
             double share =
-                    switch (protocol) {
-                        case LL ->
-                                Math.min(full * p.treeLl, p.limit(Limit.LL, generation, machines));
-                        case LL128 ->
-                                ll128()
-                                        ? Math.min(
-                                                full * p.treeLl128[machines == 1 ? 0 : 1],
-                                                channels
-                                                        * p.limit(
-                                                                Limit.TREE_LL128,
-                                                                generation,
-                                                                machines))
-                                        : 0;
-                        case SIMPLE -> full;
-                    };
+                    carried(
+                            protocol,
+                            full,
+                            p.treeLl,
+                            p.treeLl128[machines == 1 ? 0 : 1],
+                            channels * p.limit(Limit.TREE_LL128, generation, machines));
             // Over the network a tree reaches what the links allow, and not what NCCL plans with.
             double more =
                     machines > 1 && protocol == Protocol.SIMPLE
@@ -360,37 +342,22 @@ final class Tuner {
         double share = p.nvlsShare[first] * (local > 8 ? Math.pow(8.0 / local, p.nvlsRack) : 1);
         double latency = step(Parameters.Way.NVLINK, Algorithm.NVLS, Protocol.SIMPLE);
         if (machines == 1) {
-            switch (op) {
-                case ALL_REDUCE -> {
-                    double most = 2 * (heads - 1) / (heads + 1) * width;
-                    add(
-                            Algorithm.NVLS,
-                            Protocol.SIMPLE,
-                            latency,
-                            most * share,
-                            rounds(first, heads, most * share),
-                            1);
-                    bound(
-                            Algorithm.NVLS,
-                            most,
-                            String.format(
-                                    Locale.ROOT,
-                                    "the switches reduce: %.2f of the %.1f GB/s of a GPU",
-                                    most / width,
-                                    width));
-                }
-                // Each byte comes in once, by multicast or as a sum: no more than a ring does.
-                case ALL_GATHER, REDUCE_SCATTER -> {
-                    add(
-                            Algorithm.NVLS,
-                            Protocol.SIMPLE,
-                            latency,
-                            width * share,
-                            rounds(first, heads, width * share),
-                            1);
-                    bound(Algorithm.NVLS, width, "each byte enters a GPU once");
-                }
-                default -> {}
+            // A gather or scatter: each byte comes in once, by multicast or as a sum, as in a ring.
+            boolean all = op == Operation.ALL_REDUCE;
+            if (all || op == Operation.ALL_GATHER || op == Operation.REDUCE_SCATTER) {
+                double most = all ? 2 * (heads - 1) / (heads + 1) * width : width;
+                Start start = rounds(first, heads, most * share);
+                add(Algorithm.NVLS, Protocol.SIMPLE, latency, most * share, start, 1);
+                bound(
+                        Algorithm.NVLS,
+                        most,
+                        all
+                                ? String.format(
+                                        Locale.ROOT,
+                                        "the switches reduce: %.2f of the %.1f GB/s of a GPU",
+                                        most / width,
+                                        width)
+                                : "each byte enters a GPU once");
             }
             return;
         }
@@ -401,13 +368,10 @@ final class Tuner {
         double net = treeNet();
         double most = Math.min(local, nicCount) * p.limit(Limit.NVLS_TREE, generation, machines);
         int log = 31 - Integer.numberOfLeadingZeros(machines);
-        add(
-                Algorithm.NVLS_TREE,
-                Protocol.SIMPLE,
-                latency + 2 * log * between(Algorithm.NVLS_TREE, Protocol.SIMPLE),
-                Math.min(inside, Math.min(net, most)),
-                rounds(first, heads, Math.min(inside, Math.min(net, most))),
-                1);
+        double time = latency + 2 * log * between(Algorithm.NVLS_TREE, Protocol.SIMPLE);
+        double busbw = Math.min(inside, Math.min(net, most));
+        Start start = rounds(first, heads, busbw);
+        add(Algorithm.NVLS_TREE, Protocol.SIMPLE, time, busbw, start, 1);
         bound(
                 Algorithm.NVLS_TREE,
                 Math.min(heads / (heads + 1) * width * op.busFactor(ranks), net),

@@ -95,11 +95,8 @@ public final class GraphXml {
             if (!new HashSet<>(order).equals(new HashSet<>(plan.gpus()))
                     || order.size() != plan.gpus().size()) {
                 throw new IllegalArgumentException(
-                        "a channel visits GPUs "
-                                + order
-                                + ", but the plan has "
-                                + plan.gpus()
-                                + ": each must be visited once");
+                        "a channel visits GPUs %s, but the plan has %s: each must be visited once"
+                                .formatted(order, plan.gpus()));
             }
             orders.add(order);
             for (Hop hop : channel.hops()) {
@@ -157,13 +154,11 @@ public final class GraphXml {
         boolean switches = t.switches().stream().anyMatch(sw -> sw.kind() == Switch.Kind.NVSWITCH);
         if (t.machines().isEmpty() && switches && gpus > MOST_OF_A_MACHINE) {
             throw new IllegalArgumentException(
-                    t.name()
-                            + " has "
-                            + gpus
-                            + " GPUs on NVSwitches, more than one machine has, and does not show"
-                            + " which machine each is in: NCCL needs that in its XML. Read the"
-                            + " topology XML of the whole rack, which NCCL writes to"
-                            + " NCCL_TOPO_DUMP_FILE");
+                    ("%s has %s GPUs on NVSwitches, more than one machine has, and"
+                                    + " does not show which machine each is in: NCCL needs that in"
+                                    + " its XML. Read the topology XML of the whole rack, which NCCL"
+                                    + " writes to NCCL_TOPO_DUMP_FILE")
+                            .formatted(t.name(), gpus));
         }
     }
 
@@ -176,12 +171,9 @@ public final class GraphXml {
                 for (Hop hop : tree.hops()) {
                     if (hop.from() != order.getLast()) {
                         throw new IllegalArgumentException(
-                                "the tree from GPU "
-                                        + tree.root()
-                                        + " branches at "
-                                        + hop.from()
-                                        + ": within a machine NCCL's graph XML has chains only; plan"
-                                        + " rings instead");
+                                ("the tree from GPU %s branches at %s: within a machine NCCL's graph"
+                                                + " XML has chains only; plan rings instead")
+                                        .formatted(tree.root(), hop.from()));
                     }
                     order.add(hop.to());
                 }
@@ -198,10 +190,8 @@ public final class GraphXml {
     private static double speed(List<Channel> channels) {
         if (channels.size() > MAX_CHANNELS) {
             throw new IllegalArgumentException(
-                    "the plan has "
-                            + channels.size()
-                            + " channels: NCCL takes at most "
-                            + MAX_CHANNELS);
+                    "the plan has %s channels: NCCL takes at most %s"
+                            .formatted(channels.size(), MAX_CHANNELS));
         }
         double best = 0;
         double bestTotal = 0;

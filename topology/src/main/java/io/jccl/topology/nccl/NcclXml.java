@@ -24,11 +24,8 @@ final class NcclXml {
         String s = Xml.escape(legal.toString());
         if (s.length() > MAX_VALUE) {
             throw new IllegalArgumentException(
-                    "'"
-                            + XmlTree.shorten(value)
-                            + "' is longer than the "
-                            + MAX_VALUE
-                            + " characters that NCCL reads: shorten the name");
+                    "'%s' is longer than the %s characters that NCCL reads: shorten the name"
+                            .formatted(XmlTree.shorten(value), MAX_VALUE));
         }
         return s;
     }

@@ -87,14 +87,8 @@ public final class TopologyXml {
         int machines = Math.max(1, topology.machines().size());
         if (machine < 0 || machine >= machines) {
             throw new IllegalArgumentException(
-                    "machine is "
-                            + machine
-                            + ", expected 0 to "
-                            + (machines - 1)
-                            + ": "
-                            + topology.name()
-                            + " has "
-                            + machines);
+                    "machine is %s, expected 0 to %s: %s has %s"
+                            .formatted(machine, machines - 1, topology.name(), machines));
         }
         return new XmlTopologyWriter(topology).write(machine);
     }

@@ -146,16 +146,10 @@ final class XmlLinks {
             links = back == null ? count : Math.min(count, back);
             in.bad(
                     element(gpu),
-                    nameOf(gpu)
-                            + " has "
-                            + count
-                            + " NVLinks to "
-                            + nameOf(peer)
-                            + ", which has "
-                            + (back == null ? 0 : back)
-                            + " back: expected as many; "
-                            + links
-                            + " are taken");
+                    String.format(
+                            "%s has %s NVLinks to %s, which has %s back: expected as many; %s are"
+                                    + " taken",
+                            nameOf(gpu), count, nameOf(peer), back == null ? 0 : back, links));
         }
         double each = Math.min(LinkModel.nvlink(gpu.sm), LinkModel.nvlink(peer.sm));
         Source source = gpu.sm == 0 || peer.sm == 0 ? Source.DEFAULT : Source.NCCL_MODEL;

@@ -10,58 +10,28 @@ final class XmlSchema {
     /** Attributes that are read here, or that NCCL writes and that are of no use here. */
     private static final Map<String, Set<String>> KNOWN =
             Map.of(
-                    "system",
-                    Set.of("version", "name"),
+                    "system", words("version name"),
                     "cpu",
-                    Set.of(
-                            "numaid",
-                            "affinity",
-                            "arch",
-                            "vendor",
-                            "familyid",
-                            "modelid",
-                            "host_hash",
-                            XmlTopologyReader.NAME),
+                            words(
+                                    "numaid affinity arch vendor familyid modelid host_hash "
+                                            + XmlTopologyReader.NAME),
                     "pci",
-                    Set.of(
-                            "busid",
-                            "class",
-                            "vendor",
-                            "device",
-                            "subsystem_vendor",
-                            "subsystem_device",
-                            "link_speed",
-                            "link_width",
-                            XmlTopologyReader.NAME,
-                            XmlTopologyReader.BRIDGE),
-                    "gpu",
-                    Set.of("dev", "sm", "rank", "gdr", "mlopart", XmlTopologyReader.NAME),
-                    "nvlink",
-                    Set.of("target", "count", "tclass"),
-                    "c2c",
-                    Set.of("bw", "count"),
-                    "pcilink",
-                    Set.of("target"),
-                    "nic",
-                    Set.of(),
+                            words(
+                                    "busid class vendor device subsystem_vendor subsystem_device"
+                                            + " link_speed link_width "
+                                            + XmlTopologyReader.NAME
+                                            + " "
+                                            + XmlTopologyReader.BRIDGE),
+                    "gpu", words("dev sm rank gdr mlopart " + XmlTopologyReader.NAME),
+                    "nvlink", words("target count tclass"),
+                    "c2c", words("bw count"),
+                    "pcilink", words("target"),
+                    "nic", Set.of(),
                     "net",
-                    Set.of(
-                            "name",
-                            "dev",
-                            "speed",
-                            "port",
-                            "guid",
-                            "latency",
-                            "maxconn",
-                            "gdr",
-                            "coll",
-                            "net",
-                            "gin",
-                            "rma",
-                            "rail",
-                            "plane",
-                            "keep",
-                            XmlTopologyReader.NAME));
+                            words(
+                                    "name dev speed port guid latency maxconn gdr coll net gin rma"
+                                            + " rail plane keep "
+                                            + XmlTopologyReader.NAME));
 
     /** Elements that may be inside each element. */
     private static final Map<String, Set<String>> CHILDREN =
@@ -74,17 +44,18 @@ final class XmlSchema {
 
     private XmlSchema() {}
 
+    private static Set<String> words(String text) {
+        return Set.of(text.split(" ", -1));
+    }
+
     /** Warns of unknown attributes and elements. */
     static void check(XmlTree in, Element e) {
         for (String attribute : e.attributes().keySet()) {
             if (!Objects.requireNonNull(KNOWN.get(e.name())).contains(attribute)) {
                 in.warnOnce(
                         e,
-                        "attribute "
-                                + XmlTree.shorten(attribute)
-                                + " of <"
-                                + e.name()
-                                + "> is unknown and ignored");
+                        "attribute %s of <%s> is unknown and ignored"
+                                .formatted(XmlTree.shorten(attribute), e.name()));
             }
         }
         Set<String> allowed = CHILDREN.getOrDefault(e.name(), Set.of());
@@ -92,11 +63,8 @@ final class XmlSchema {
             if (!allowed.contains(child.name())) {
                 in.warnOnce(
                         child,
-                        "element <"
-                                + child.name()
-                                + "> in <"
-                                + e.name()
-                                + "> is unknown and ignored");
+                        "element <%s> in <%s> is unknown and ignored"
+                                .formatted(child.name(), e.name()));
             }
         }
     }

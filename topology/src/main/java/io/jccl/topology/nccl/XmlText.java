@@ -10,27 +10,30 @@ final class XmlText {
     private final StringBuilder out = new StringBuilder();
     private int elements;
 
-    /** An element without content. */
-    void element(int indent, String name, @Nullable String... attributes) {
-        start(indent, name, attributes);
-        out.append("/>\n");
+    /** Starts an element; its attributes follow, and then {@link #open} or {@link #end}. */
+    XmlText start(int indent, String name) {
+        elements++;
+        out.append(" ".repeat(indent)).append('<').append(name);
+        return this;
     }
 
-    void open(int indent, String name, @Nullable String... attributes) {
-        start(indent, name, attributes);
+    /** An attribute, unless its value is null. */
+    XmlText with(String name, @Nullable String value) {
+        if (value != null) {
+            out.append(' ').append(name).append("=\"");
+            out.append(NcclXml.escape(value)).append('"');
+        }
+        return this;
+    }
+
+    /** The element has content. */
+    void open() {
         out.append(">\n");
     }
 
-    private void start(int indent, String name, @Nullable String... attributes) {
-        elements++;
-        out.append(" ".repeat(indent)).append('<').append(name);
-        for (int i = 0; i < attributes.length; i += 2) {
-            String value = attributes[i + 1];
-            if (value != null) {
-                out.append(' ').append(attributes[i]).append("=\"");
-                out.append(NcclXml.escape(value)).append('"');
-            }
-        }
+    /** The element has none. */
+    void end() {
+        out.append("/>\n");
     }
 
     void close(int indent, String name) {
@@ -42,12 +45,9 @@ final class XmlText {
         int all = elements + 1; // <system>
         if (all > MOST) {
             throw new IllegalArgumentException(
-                    machine
-                            + " takes "
-                            + all
-                            + " elements, and NCCL reads at most "
-                            + MOST
-                            + " of one machine: leave out devices that the job does not use");
+                    ("%s takes %s elements, and NCCL reads at most %s of one machine: leave out"
+                                    + " devices that the job does not use")
+                            .formatted(machine, all, MOST));
         }
         elements = 0;
     }

@@ -76,12 +76,10 @@ final class XmlTopologyReader {
         if (!"1".equals(system.get("version"))) {
             in.bad(
                     system,
-                    "version of <system> is "
-                            + XmlTree.quoted(system.get("version"))
-                            + ", expected \"1\", the only one supported"
-                            + ("2".equals(system.get("version"))
-                                    ? ": 2 is of RCCL, AMD's NCCL"
-                                    : ""));
+                    String.format(
+                            "version of <system> is %s, expected \"1\", the only one supported%s",
+                            XmlTree.quoted(system.get("version")),
+                            "2".equals(system.get("version")) ? ": 2 is of RCCL, AMD's NCCL" : ""));
         }
         for (Element child : system.children()) {
             if (child.name().equals("cpu")) {

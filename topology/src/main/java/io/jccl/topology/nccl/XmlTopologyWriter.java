@@ -122,7 +122,10 @@ final class XmlTopologyWriter {
         numas.forEach(numa -> grow(numa.id()));
         List<Integer> orphans = orphans();
         check();
-        out.open(0, "system", "version", "1", "name", t.name().isEmpty() ? null : t.name());
+        out.start(0, "system")
+                .with("version", "1")
+                .with("name", t.name().isEmpty() ? null : t.name())
+                .open();
         int machines = Math.max(1, t.machines().size());
         for (int m = Math.max(0, only); m < (only < 0 ? machines : only + 1); m++) {
             machine(m, numas, orphans, machines > 1 && only < 0 ? hash(m) : null);
@@ -215,13 +218,8 @@ final class XmlTopologyWriter {
                     };
             if (!known) {
                 throw new IllegalArgumentException(
-                        "the "
-                                + link.kind()
-                                + " link from "
-                                + a.name()
-                                + " to "
-                                + b.name()
-                                + " has no counterpart in NCCL's XML");
+                        "the %s link from %s to %s has no counterpart in NCCL's XML"
+                                .formatted(link.kind(), a.name(), b.name()));
             }
         }
     }
@@ -273,28 +271,20 @@ final class XmlTopologyWriter {
             }
         }
         boolean x86 = model.arch().equals("x86_64");
+        // NCCL compares all twelve characters that this CPU reports.
+        String vendor = model.vendor().equals("Shanghai") ? "  Shanghai  " : model.vendor();
         // All of it is in the file even if unknown: attributes that only some processes fill in
         // make NCCL take one CPU for two when it merges their files.
-        out.open(
-                2,
-                "cpu",
-                "numaid",
-                "" + number,
-                "affinity",
-                affinity(tops),
-                "arch",
-                model.arch(),
-                "vendor",
-                // NCCL compares all twelve characters that this CPU reports.
-                x86 ? model.vendor().equals("Shanghai") ? "  Shanghai  " : model.vendor() : null,
-                "familyid",
-                x86 ? "" + model.family() : null,
-                "modelid",
-                x86 ? "" + model.model() : null,
-                "host_hash",
-                hash,
-                XmlTopologyReader.NAME,
-                name);
+        out.start(2, "cpu")
+                .with("numaid", "" + number)
+                .with("affinity", affinity(tops))
+                .with("arch", model.arch())
+                .with("vendor", x86 ? vendor : null)
+                .with("familyid", x86 ? "" + model.family() : null)
+                .with("modelid", x86 ? "" + model.model() : null)
+                .with("host_hash", hash)
+                .with(XmlTopologyReader.NAME, name)
+                .open();
         for (int top : tops) {
             Node node = t.nodes().get(top);
             if (is(node, Switch.Kind.HOST_BRIDGE)) {
@@ -345,32 +335,25 @@ final class XmlTopologyWriter {
         }
         Node node = t.nodes().get(id);
         if (node instanceof Nic nic && gbps > NO_SLOT && "".equals(bridge)) {
-            out.open(indent, "nic");
+            out.start(indent, "nic").open();
             net(indent + 2, nic);
             out.close(indent, "nic");
             return;
         }
         String kind =
                 node instanceof Gpu ? GPU_CLASS : node instanceof Nic ? NIC_CLASS : SWITCH_CLASS;
-        out.open(
-                indent,
-                "pci",
-                "busid",
-                busIds[id],
-                "class",
-                kind,
-                "link_speed",
-                speed,
-                "link_width",
-                "" + lanes,
-                XmlTopologyReader.NAME,
-                node instanceof Switch ? node.name() : null,
-                XmlTopologyReader.BRIDGE,
-                bridge);
+        out.start(indent, "pci")
+                .with("busid", busIds[id])
+                .with("class", kind)
+                .with("link_speed", speed)
+                .with("link_width", "" + lanes)
+                .with(XmlTopologyReader.NAME, node instanceof Switch ? node.name() : null)
+                .with(XmlTopologyReader.BRIDGE, bridge)
+                .open();
         switch (node) {
             case Gpu gpu -> gpu(indent + 2, gpu, numa);
             case Nic nic -> {
-                out.open(indent + 2, "nic");
+                out.start(indent + 2, "nic").open();
                 net(indent + 4, nic);
                 out.close(indent + 2, "nic");
             }
@@ -378,11 +361,8 @@ final class XmlTopologyWriter {
                 for (int below : tops(sw.id())) {
                     if (is(t.nodes().get(below), Switch.Kind.HOST_BRIDGE)) {
                         throw new IllegalArgumentException(
-                                "host bridge "
-                                        + t.nodes().get(below).name()
-                                        + " hangs below "
-                                        + sw.name()
-                                        + ": expected it at a NUMA node");
+                                "host bridge %s hangs below %s: expected it at a NUMA node"
+                                        .formatted(t.nodes().get(below).name(), sw.name()));
                     }
                     device(indent + 2, below, null, numa);
                 }
@@ -393,32 +373,24 @@ final class XmlTopologyWriter {
 
     private void net(int indent, Nic nic) {
         String device = nic.device() == null ? nic.name() : nic.device();
-        out.element(
-                indent,
-                "net",
-                "name",
-                device,
-                "dev",
-                "" + place(t.nics(), nic),
-                "speed",
-                nic.gbps() > 0 ? "" + Math.round(nic.gbps() * 8000) : null,
-                XmlTopologyReader.NAME,
-                device.equals(nic.name()) ? null : nic.name());
+        out.start(indent, "net")
+                .with("name", device)
+                .with("dev", "" + place(t.nics(), nic))
+                .with("speed", nic.gbps() > 0 ? "" + Math.round(nic.gbps() * 8000) : null)
+                .with(XmlTopologyReader.NAME, device.equals(nic.name()) ? null : nic.name())
+                .end();
     }
 
     private void gpu(int indent, Gpu gpu, @Nullable Switch numa) {
         // gdr is left out: NCCL detects it itself, but would trust the file.
-        out.open(
-                indent,
-                "gpu",
-                "dev",
-                "" + t.device(gpu.id()),
-                "sm",
-                gpu.sm() == 0 ? null : "" + gpu.sm(),
-                "rank",
-                "" + (single ? place(t.gpus(), gpu) : gpu.id()),
-                XmlTopologyReader.NAME,
-                gpu.name().equals("GPU" + gpu.index()) ? null : gpu.name());
+        out.start(indent, "gpu")
+                .with("dev", "" + t.device(gpu.id()))
+                .with("sm", gpu.sm() == 0 ? null : "" + gpu.sm())
+                .with("rank", "" + (single ? place(t.gpus(), gpu) : gpu.id()))
+                .with(
+                        XmlTopologyReader.NAME,
+                        gpu.name().equals("GPU" + gpu.index()) ? null : gpu.name())
+                .open();
         Map<Integer, Integer> counts = new LinkedHashMap<>();
         for (Link link : t.links(gpu.id())) {
             if (link.kind() == LinkKind.NVLINK) {
@@ -432,26 +404,19 @@ final class XmlTopologyWriter {
         counts.forEach((to, count) -> {
             boolean direct = to >= 0;
             boolean cpu = to == -1 - Switch.Kind.NUMA.ordinal();
-            out.element(
-                    indent + 2,
-                    "nvlink",
-                    "target",
-                    direct ? busIds[to] : NVSWITCH_TARGET,
-                    "count",
-                    "" + count,
-                    "tclass",
-                    direct ? GPU_CLASS : cpu ? CPU_CLASS : NVSWITCH_CLASS);
+            out.start(indent + 2, "nvlink")
+                    .with("target", direct ? busIds[to] : NVSWITCH_TARGET)
+                    .with("count", "" + count)
+                    .with("tclass", direct ? GPU_CLASS : cpu ? CPU_CLASS : NVSWITCH_CLASS)
+                    .end();
         });
         for (Link link : t.links(gpu.id())) {
             if (link.kind() == LinkKind.C2C) {
                 own(gpu, t.nodes().get(link.opposite(gpu.id())), numa, "C2C");
-                out.element(
-                        indent + 2,
-                        "c2c",
-                        "bw",
-                        "" + Math.max(1, Math.round(link.gbps() * 1000 / link.count())),
-                        "count",
-                        "" + link.count());
+                out.start(indent + 2, "c2c")
+                        .with("bw", "" + Math.max(1, Math.round(link.gbps() * 1000 / link.count())))
+                        .with("count", "" + link.count())
+                        .end();
             }
         }
         out.close(indent, "gpu");
@@ -477,14 +442,12 @@ final class XmlTopologyWriter {
     private static void own(Gpu gpu, Node to, @Nullable Switch numa, String what) {
         if (is(to, Switch.Kind.NUMA) && !to.equals(numa)) {
             throw new IllegalArgumentException(
-                    gpu.name()
-                            + " has "
-                            + what
-                            + " to "
-                            + to.name()
-                            + ", but PCIe to "
-                            + (numa == null ? "no NUMA node" : numa.name())
-                            + ": NCCL's XML has links to a GPU's own CPU only");
+                    "%s has %s to %s, but PCIe to %s: NCCL's XML has links to a GPU's own CPU only"
+                            .formatted(
+                                    gpu.name(),
+                                    what,
+                                    to.name(),
+                                    numa == null ? "no NUMA node" : numa.name()));
         }
     }
 }

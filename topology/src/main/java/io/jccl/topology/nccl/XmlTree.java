@@ -115,11 +115,8 @@ final class XmlTree {
             throw new TopologyFormatException(
                     0,
                     0,
-                    "the XML has "
-                            + xml.length()
-                            + " characters: at most "
-                            + MAX_CHARS
-                            + " are read, and NCCL's are far smaller");
+                    "the XML has %s characters: at most %s are read, and NCCL's are far smaller"
+                            .formatted(xml.length(), MAX_CHARS));
         }
         // Blank lines before an XML declaration are accepted, since pasting adds them.
         String text = (xml.startsWith("\ufeff") ? xml.substring(1) : xml).stripLeading();
@@ -157,11 +154,8 @@ final class XmlTree {
                             throw new TopologyFormatException(
                                     line,
                                     column,
-                                    "<"
-                                            + element.name
-                                            + "> is nested deeper than "
-                                            + MAX_DEPTH
-                                            + " elements: no machine needs that");
+                                    "<%s> is nested deeper than %s elements: no machine needs that"
+                                            .formatted(element.name, MAX_DEPTH));
                         }
                         if (root == null) {
                             root = element;
@@ -225,13 +219,8 @@ final class XmlTree {
             throw new TopologyFormatException(
                     line,
                     column,
-                    "<"
-                            + name
-                            + "> has "
-                            + n
-                            + " attributes: at most "
-                            + MAX_ATTRIBUTES
-                            + " are read");
+                    "<%s> has %s attributes: at most %s are read"
+                            .formatted(name, n, MAX_ATTRIBUTES));
         }
         Map<String, String> attributes = new LinkedHashMap<>();
         for (int i = 0; i < n; i++) {
@@ -240,15 +229,12 @@ final class XmlTree {
                 throw new TopologyFormatException(
                         line,
                         column,
-                        "attribute "
-                                + shorten(reader.getAttributeLocalName(i))
-                                + " of <"
-                                + name
-                                + "> has "
-                                + value.length()
-                                + " characters: at most "
-                                + MAX_VALUE
-                                + " are read");
+                        "attribute %s of <%s> has %s characters: at most %s are read"
+                                .formatted(
+                                        shorten(reader.getAttributeLocalName(i)),
+                                        name,
+                                        value.length(),
+                                        MAX_VALUE));
             }
             attributes.put(reader.getAttributeLocalName(i), value);
         }
@@ -295,15 +281,8 @@ final class XmlTree {
         }
         bad(
                 e,
-                attribute
-                        + " of <"
-                        + e.name()
-                        + "> is "
-                        + quoted(text)
-                        + ", expected a number of "
-                        + min
-                        + " to "
-                        + max);
+                "%s of <%s> is %s, expected a number of %s to %s"
+                        .formatted(attribute, e.name(), quoted(text), min, max));
         return null;
     }
 }

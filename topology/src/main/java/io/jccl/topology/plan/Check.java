@@ -76,15 +76,12 @@ final class Check {
         for (int arc = 0; arc < load.length; arc++) {
             if (load[arc] > t.capacity(arc) * (1 + TOLERANCE)) {
                 errors.add(
-                        "the arc from "
-                                + t.nodes().get(t.tail(arc)).name()
-                                + " to "
-                                + t.nodes().get(t.head(arc)).name()
-                                + " carries "
-                                + load[arc]
-                                + " of "
-                                + t.capacity(arc)
-                                + " GB/s");
+                        "the arc from %s to %s carries %s of %s GB/s"
+                                .formatted(
+                                        t.nodes().get(t.tail(arc)).name(),
+                                        t.nodes().get(t.head(arc)).name(),
+                                        load[arc],
+                                        t.capacity(arc)));
             }
         }
         double bandwidth = bandwidth(plan.operation(), members.size(), plan.channels());

@@ -3,7 +3,6 @@ package io.jccl.topology.plan;
 import io.jccl.topology.Link;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Topology;
-import java.util.Arrays;
 import java.util.List;
 
 /**
@@ -70,55 +69,14 @@ final class ClusterBounds {
         return new Bounds.Bound(least, what);
     }
 
-    /** Maximum flow from the GPUs through the NICs: shortest augmenting paths. */
+    /** Maximum flow from the GPUs through the NICs. */
     private double egress() {
         double[] left = new double[2 * t.links().size()];
         for (int arc = 0; arc < left.length; arc++) {
             left[arc] = t.capacity(arc);
         }
-        double[] port = nics.clone();
-        int[] via = new int[t.nodes().size()];
-        int[] queue = new int[via.length];
-        int firstNic = t.gpus().size();
-        int firstSwitch = firstNic + nics.length;
-        double flow = 0;
-        while (true) {
-            Arrays.fill(via, -2);
-            int end = 0;
-            for (int gpu : gpus) {
-                via[gpu] = -1;
-                queue[end++] = gpu;
-            }
-            int found = -1;
-            for (int at = 0; at < end && found < 0; at++) {
-                for (Link link : t.links(queue[at])) {
-                    int arc = link.arcFrom(queue[at]);
-                    int next = t.head(arc);
-                    if (found >= 0 || via[next] != -2 || left[arc] <= 1e-9) {
-                        continue;
-                    }
-                    if (next >= firstSwitch) {
-                        via[next] = arc;
-                        queue[end++] = next;
-                    } else if (next >= firstNic && port[next - firstNic] > 1e-9) {
-                        via[next] = arc;
-                        found = next;
-                    }
-                }
-            }
-            if (found < 0) {
-                return flow;
-            }
-            double width = port[found - firstNic];
-            for (int at = found; via[at] >= 0; at = t.tail(via[at])) {
-                width = Math.min(width, left[via[at]]);
-            }
-            for (int at = found; via[at] >= 0; at = t.tail(via[at])) {
-                left[via[at]] -= width;
-                left[via[at] ^ 1] += width;
-            }
-            port[found - firstNic] -= width;
-            flow += width;
-        }
+        double[] sinks = new double[t.nodes().size()];
+        System.arraycopy(nics, 0, sinks, t.gpus().size(), nics.length);
+        return MaxFlow.of(t, left, gpus.stream().mapToInt(gpu -> gpu).toArray(), sinks);
     }
 }

@@ -65,11 +65,9 @@ final class ClusterSearch {
         }
         if (f != null && packed.isEmpty()) {
             throw new IllegalArgumentException(
-                    "no chain leads through all GPUs "
-                            + gpus
-                            + " of "
-                            + t
-                            + ": leave out GPUs that only one other GPU reaches");
+                    ("no chain leads through all GPUs %s of %s: leave out GPUs that only one other"
+                                    + " GPU reaches")
+                            .formatted(gpus, t));
         }
         graph = f;
         anyOrder = f != null && f.nvlinkOnly && f.switched();
@@ -100,10 +98,8 @@ final class ClusterSearch {
         }
         if (unknown > 0) {
             notes.add(
-                    unknown
-                            + " NICs have unknown bandwidth; assumed are "
-                            + Texts.number(LinkModel.DEFAULT_NIC)
-                            + " GB/s each.");
+                    "%s NICs have unknown bandwidth; assumed are %s GB/s each."
+                            .formatted(unknown, Texts.number(LinkModel.DEFAULT_NIC)));
         }
         double share = cluster.network().share(op, m);
         if (share < 1) {

@@ -2,7 +2,6 @@ package io.jccl.topology.plan;
 
 import io.jccl.topology.Link;
 import java.util.Arrays;
-import java.util.List;
 import java.util.stream.IntStream;
 
 /**
@@ -140,7 +139,7 @@ final class Cuts {
 
     double of(boolean[] set) {
         if (!forest) {
-            return new Flow(graph).cut(set);
+            return flow(set);
         }
         double sum = 0;
         for (int at : pairs) {
@@ -167,59 +166,13 @@ final class Cuts {
         return sum;
     }
 
-    /** Maximum flow by shortest augmenting paths (Edmonds and Karp), where switches make cycles. */
-    private static final class Flow {
-        private final PlanGraph graph;
-
-        Flow(PlanGraph graph) {
-            this.graph = graph;
+    /** The same where switches make cycles. */
+    private double flow(boolean[] set) {
+        double[] sinks = new double[graph.topology.nodes().size()];
+        for (int i = 0; i < n; i++) {
+            sinks[graph.gpus[i]] = set[i] ? 0 : Double.POSITIVE_INFINITY;
         }
-
-        double cut(boolean[] set) {
-            double[] left = graph.capacity.clone();
-            int nodes = graph.topology.nodes().size();
-            int[] via = new int[nodes];
-            int[] queue = new int[nodes];
-            boolean[] sink = new boolean[nodes];
-            for (int i = 0; i < set.length; i++) {
-                sink[graph.gpus[i]] = !set[i];
-            }
-            double flow = 0;
-            while (true) {
-                Arrays.fill(via, -2);
-                int end = 0;
-                for (int i = 0; i < set.length; i++) {
-                    if (set[i]) {
-                        via[graph.gpus[i]] = -1;
-                        queue[end++] = graph.gpus[i];
-                    }
-                }
-                int found = -1;
-                for (int at = 0; at < end && found < 0; at++) {
-                    List<Link> links = graph.topology.links(queue[at]);
-                    for (int l = 0; l < links.size() && found < 0; l++) {
-                        int arc = links.get(l).arcFrom(queue[at]);
-                        int next = graph.topology.head(arc);
-                        if (left[arc] > 1e-9 && via[next] == -2) {
-                            via[next] = arc;
-                            queue[end++] = next;
-                            found = sink[next] ? next : -1;
-                        }
-                    }
-                }
-                if (found < 0) {
-                    return flow;
-                }
-                double width = Double.POSITIVE_INFINITY;
-                for (int at = found; via[at] >= 0; at = graph.topology.tail(via[at])) {
-                    width = Math.min(width, left[via[at]]);
-                }
-                for (int at = found; via[at] >= 0; at = graph.topology.tail(via[at])) {
-                    left[via[at]] -= width;
-                    left[via[at] ^ 1] += width;
-                }
-                flow += width;
-            }
-        }
+        int[] sources = IntStream.range(0, n).filter(i -> set[i]).map(i -> graph.gpus[i]).toArray();
+        return MaxFlow.of(graph.topology, graph.capacity.clone(), sources, sinks);
     }
 }

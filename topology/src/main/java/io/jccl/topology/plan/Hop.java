@@ -17,14 +17,8 @@ public record Hop(int from, int to, Route route) {
         Objects.requireNonNull(route, "route");
         if (route.from() != from || route.to() != to) {
             throw new IllegalArgumentException(
-                    "hop from "
-                            + from
-                            + " to "
-                            + to
-                            + " over a route from "
-                            + route.from()
-                            + " to "
-                            + route.to());
+                    "hop from %s to %s over a route from %s to %s"
+                            .formatted(from, to, route.from(), route.to()));
         }
     }
 }

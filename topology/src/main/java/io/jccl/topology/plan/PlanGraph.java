@@ -90,14 +90,10 @@ final class PlanGraph {
         boolean[] part = all.part();
         if (part != null) {
             throw new IllegalArgumentException(
-                    "no link leads from "
-                            + all.names(part, true)
-                            + " to "
-                            + all.names(part, false)
-                            + " in "
-                            + topology.name()
-                            + ": plan for one side alone, or look for what the source of this"
-                            + " topology leaves out");
+                    String.format(
+                            "no link leads from %s to %s in %s: plan for one side alone, or look"
+                                    + " for what the source of this topology leaves out",
+                            all.names(part, true), all.names(part, false), topology.name()));
         }
         return all;
     }

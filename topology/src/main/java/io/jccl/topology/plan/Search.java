@@ -89,14 +89,9 @@ final class Search {
         }
         if (best == null) {
             throw new IllegalArgumentException(
-                    "no plan for "
-                            + op.command()
-                            + " over places "
-                            + gpus
-                            + " of "
-                            + t
-                            + ": two GPUs that exchange data reach each other only through other"
-                            + " GPUs, which do not forward");
+                    ("no plan for %s over places %s of %s: two GPUs that exchange data reach each"
+                                    + " other only through other GPUs, which do not forward")
+                            .formatted(op.command(), gpus, t));
         }
         if (best.ratio() < 1 - 1e-6) {
             boolean ring = best.channels().getFirst() instanceof Channel.Ring;
@@ -115,16 +110,7 @@ final class Search {
         }
         List<String> why = new ArrayList<>(best.why());
         why.addAll(others);
-        return new Plan(
-                t,
-                op,
-                gpus,
-                root,
-                best.channels(),
-                best.bandwidthGBps(),
-                best.boundGBps(),
-                best.bound(),
-                why);
+        return plan(best.channels(), best.bandwidthGBps(), best.boundGBps(), best.bound(), why);
     }
 
     private static @Nullable Plan better(
@@ -142,11 +128,8 @@ final class Search {
     }
 
     private static String instead(Plan worse) {
-        return "Instead: "
-                + Texts.channels(worse.channels())
-                + " would give "
-                + Texts.number(worse.bandwidthGBps())
-                + " GB/s.";
+        return "Instead: %s would give %s GB/s."
+                .formatted(Texts.channels(worse.channels()), Texts.number(worse.bandwidthGBps()));
     }
 
     /** Whether a plan uses links that are not NVLinks. */
@@ -269,16 +252,12 @@ final class Search {
         if (Math.abs(bandwidth - b.gbps()) < 1e-6 * b.gbps()) {
             bandwidth = b.gbps(); // what is left is rounding
         }
-        return new Plan(
-                t,
-                op,
-                gpus,
-                root,
-                channels,
-                bandwidth,
-                b.gbps(),
-                b.what(),
-                why(f, channels, bandwidth, b));
+        return plan(channels, bandwidth, b.gbps(), b.what(), why(f, channels, bandwidth, b));
+    }
+
+    private Plan plan(
+            List<Channel> channels, double bandwidth, double bound, String what, List<String> why) {
+        return new Plan(t, op, gpus, root, channels, bandwidth, bound, what, why);
     }
 
     private List<String> why(
@@ -311,14 +290,12 @@ final class Search {
         }
         List<String> why = new ArrayList<>();
         why.add(
-                Texts.capital(Texts.channels(channels))
-                        + ": "
-                        + Texts.number(bandwidth)
-                        + " GB/s of bus bandwidth; the bound is "
-                        + Texts.number(limit.gbps())
-                        + " ("
-                        + limit.what()
-                        + ").");
+                "%s: %s GB/s of bus bandwidth; the bound is %s (%s)."
+                        .formatted(
+                                Texts.capital(Texts.channels(channels)),
+                                Texts.number(bandwidth),
+                                Texts.number(limit.gbps()),
+                                limit.what()));
         if (nvlinkCount > 0) {
             why.add(
                     nvlinkLoad > nvlinks * (1 - 1e-6)
@@ -340,15 +317,7 @@ final class Search {
     }
 
     private Plan alone() {
-        return new Plan(
-                t,
-                op,
-                gpus,
-                root,
-                List.of(),
-                0,
-                0,
-                "one GPU: nothing moves",
-                List.of("One GPU alone: nothing moves."));
+        List<String> why = List.of("One GPU alone: nothing moves.");
+        return plan(List.of(), 0, 0, "one GPU: nothing moves", why);
     }
 }

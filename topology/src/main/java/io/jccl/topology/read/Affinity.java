@@ -187,11 +187,9 @@ final class Affinity {
                 } else {
                     fits.addAll(refit(tail, headings, seen));
                     problem =
-                            "found the cells "
-                                    + tail.fields
-                                    + " for "
-                                    + headings.size()
-                                    + " headings: a tab is lost, and it is unclear which";
+                            ("found the cells %s for %s headings: a tab is lost, and it is unclear"
+                                            + " which")
+                                    .formatted(tail.fields, headings.size());
                 }
             }
             if (fits.size() > 1) {
@@ -293,11 +291,9 @@ final class Affinity {
             f.removeIf(String::isEmpty);
         } else if (extra > 0) {
             return Sorted.wrong(
-                    "found the cells "
-                            + fields
-                            + " after the codes, and "
-                            + k
-                            + " headings: it is unclear which is which");
+                    ("found the cells %s after the codes, and %s headings: it is unclear which is"
+                                    + " which")
+                            .formatted(fields, k));
         }
         if (f.size() < k && headings.getLast() == Heading.GPU_NUMA) {
             return Sorted.wrong(tooFew(fields, headings));
@@ -384,11 +380,8 @@ final class Affinity {
     }
 
     private static String tooFew(List<String> fields, List<Heading> headings) {
-        return "found the cells "
-                + fields
-                + " after the codes for "
-                + headings.size()
-                + " headings: it is unclear which are empty";
+        return "found the cells %s after the codes for %s headings: it is unclear which are empty"
+                .formatted(fields, headings.size());
     }
 
     private static Values values(List<Heading> headings, List<String> fields) {

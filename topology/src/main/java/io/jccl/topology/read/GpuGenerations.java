@@ -148,16 +148,8 @@ final class GpuGenerations {
             return;
         }
         warnings.accept(
-                "the GPU generation is a guess: "
-                        + what
-                        + " fits "
-                        + guess.who()
-                        + "; compute capability "
-                        + guess.sm() / 10
-                        + "."
-                        + guess.sm() % 10
-                        + " is taken; "
-                        + how);
+                "the GPU generation is a guess: %s fits %s; compute capability %s.%s is taken; %s"
+                        .formatted(what, guess.who(), guess.sm() / 10, guess.sm() % 10, how));
         for (int i = 0; i < gpus; i++) {
             if (sm[i] == 0) {
                 sm[i] = guess.sm();

@@ -179,24 +179,18 @@ final class MatrixAssembler {
         problems.add(
                 first.span,
                 first.readings.getFirst().at()[b],
-                "row "
-                        + nameA
-                        + ", column "
-                        + nameB
-                        + " is "
-                        + x
-                        + ", but row "
-                        + nameB
-                        + ", column "
-                        + nameA
-                        + " (line "
-                        + other.line()
-                        + ", column "
-                        + other.column()
-                        + ") is "
-                        + y
-                        + ": a matrix is symmetric"
-                        + (problems.lenient ? "; " + far + " is taken" : ""));
+                ("row %s, column %s is %s, but row %s, column %s (line %s, column %s) is %s: a"
+                                + " matrix is symmetric%s")
+                        .formatted(
+                                nameA,
+                                nameB,
+                                x,
+                                nameB,
+                                nameA,
+                                other.line(),
+                                other.column(),
+                                y,
+                                problems.lenient ? "; " + far + " is taken" : ""));
     }
 
     /** Whether the cells are states of -p2p. */
@@ -215,11 +209,9 @@ final class MatrixAssembler {
         if (state != null && path != null) {
             throw top.error(
                     0,
-                    "the matrix has "
-                            + path
-                            + " of topo -m and "
-                            + state
-                            + " of topo -p2p: expected one command's output");
+                    ("the matrix has %s of topo -m and %s of topo -p2p: expected one command's"
+                                    + " output")
+                            .formatted(path, state));
         }
         return state != null;
     }
@@ -347,12 +339,8 @@ final class MatrixAssembler {
                     problems.add(
                             line,
                             m.start(),
-                            "the legend gives "
-                                    + m.group(1)
-                                    + " as "
-                                    + before
-                                    + " and as "
-                                    + m.group(2));
+                            "the legend gives %s as %s and as %s"
+                                    .formatted(m.group(1), before, m.group(2)));
                 }
             }
         }

@@ -185,12 +185,10 @@ final class MatrixGraph {
         }
         if (tooMany) {
             warn(
-                    "the codes give GPUs around "
-                            + name(fabric.getFirst())
-                            + " more NVLinks than the "
-                            + limit
-                            + " that such a GPU has, but are not those of NVSwitches either: links"
-                            + " are drawn as printed");
+                    ("the codes give GPUs around %s more NVLinks than the %s"
+                                    + " that such a GPU has, but are not those of NVSwitches"
+                                    + " either: links are drawn as printed")
+                            .formatted(name(fabric.getFirst()), limit));
         }
         for (int x : fabric) {
             int sum = 0;
@@ -203,12 +201,9 @@ final class MatrixGraph {
             GpuLinks links = generations.status(x);
             if (links != null && !links.links().isEmpty() && sum > links.active()) {
                 warn(
-                        name(x)
-                                + " has "
-                                + sum
-                                + " NVLinks in the matrix, and "
-                                + links.active()
-                                + " that are up according to nvidia-smi nvlink -s");
+                        ("%s has %s NVLinks in the matrix, and %s that are up according to"
+                                        + " nvidia-smi nvlink -s")
+                                .formatted(name(x), sum, links.active()));
             }
         }
     }
@@ -278,13 +273,9 @@ final class MatrixGraph {
                     if (at[l].find(i) == at[l].find(j)) {
                         if (count++ == 0) {
                             first =
-                                    name(i)
-                                            + " and "
-                                            + name(j)
-                                            + " print "
-                                            + matrix.code(i, j)
-                                            + ", but their codes to others join them by "
-                                            + level[l];
+                                    "%s and %s print %s, but their codes to others join them by %s"
+                                            .formatted(
+                                                    name(i), name(j), matrix.code(i, j), level[l]);
                         }
                         break;
                     }

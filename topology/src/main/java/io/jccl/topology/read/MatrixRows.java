@@ -164,11 +164,9 @@ final class MatrixRows {
         problems.warn(
                 top.warning(
                         0,
-                        "the header has "
-                                + names
-                                + " devices, the rows have "
-                                + whole.names().size()
-                                + ": the names of the rows are taken for the columns"));
+                        ("the header has %s devices, the rows have %s: the names of the rows are"
+                                        + " taken for the columns")
+                                .formatted(names, whole.names().size())));
         return whole;
     }
 
@@ -273,14 +271,9 @@ final class MatrixRows {
             problems.add(
                     row.span,
                     Cells.skip(text, 0),
-                    "row "
-                            + row.name
-                            + " has "
-                            + found
-                            + " cells: expected "
-                            + count
-                            + ", one for each device of the header, with X under "
-                            + row.name);
+                    ("row %s has %s cells: expected %s, one for each device of the header, with X"
+                                    + " under %s")
+                            .formatted(row.name, found, count, row.name));
             return;
         }
         int i = 0;
@@ -293,14 +286,12 @@ final class MatrixRows {
                 problems.add(
                         row.span,
                         from,
-                        "row "
-                                + row.name
-                                + ", column "
-                                + header.names().get(k)
-                                + ": found "
-                                + NvlinkParser.quote(word)
-                                + ", expected "
-                                + (k == row.column
+                        String.format(
+                                "row %s, column %s: found %s, expected %s",
+                                row.name,
+                                header.names().get(k),
+                                NvlinkParser.quote(word),
+                                k == row.column
                                         ? "X"
                                         : "a code such as NV4, PIX, PXB, PHB, NODE or SYS"));
                 break;

@@ -78,13 +78,9 @@ final class NvlinkParser {
                         warnings,
                         line,
                         start + m.start(2),
-                        "link "
-                                + link
-                                + " of GPU "
-                                + gpu
-                                + " has "
-                                + quote(m.group(2))
-                                + ": expected a rate such as 26.562 GB/s, or <inactive>");
+                        ("link %s of GPU %s has %s: expected a rate such as 26.562 GB/s, or"
+                                        + " <inactive>")
+                                .formatted(link, gpu, quote(m.group(2))));
             } else if (known.size() < 1000) {
                 known.add(new Lane(link, rate));
             }

@@ -288,10 +288,8 @@ final class SysPci {
         }
         if (found < 0) {
             warn(
-                    "/sys does not show the NUMA node of "
-                            + place.address
-                            + ": taken for node "
-                            + first);
+                    "/sys does not show the NUMA node of %s: taken for node %s"
+                            .formatted(place.address, first));
             found = first;
         }
         return found;

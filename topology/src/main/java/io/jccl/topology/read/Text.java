@@ -51,11 +51,9 @@ final class Text {
             throw new TopologyFormatException(
                     0,
                     0,
-                    "the text has "
-                            + text.length()
-                            + " characters, and at most "
-                            + MAX_CHARS
-                            + " are read: cut it down to the output of nvidia-smi");
+                    ("the text has %s characters, and at most %s are read: cut it down to the"
+                                    + " output of nvidia-smi")
+                            .formatted(text.length(), MAX_CHARS));
         }
         List<Line> lines = new ArrayList<>();
         int number = 0;

@@ -122,10 +122,8 @@ public final class ThisMachine {
             }
         } catch (IOException e) {
             problem =
-                    what
-                            + " cannot be run ("
-                            + brief(String.valueOf(e.getMessage()))
-                            + "): without NVIDIA's driver nothing is known about GPUs";
+                    "%s cannot be run (%s): without NVIDIA's driver nothing is known about GPUs"
+                            .formatted(what, brief(String.valueOf(e.getMessage())));
         }
         warnings.add(
                 Warning.of(
@@ -313,11 +311,9 @@ public final class ThisMachine {
     private static @Nullable Topology missing(Node node, String what, List<Warning> warnings) {
         warnings.add(
                 Warning.of(
-                        node.name()
-                                + " ("
-                                + what
-                                + ") is not to be found in /sys, as in some containers and virtual"
-                                + " machines: PCIe bandwidths are estimates"));
+                        ("%s (%s) is not to be found in /sys, as in some containers and virtual"
+                                        + " machines: PCIe bandwidths are estimates")
+                                .formatted(node.name(), what)));
         return null;
     }
 }

@@ -232,12 +232,10 @@ public final class TopologyReader {
         return new TopologyFormatException(
                 0,
                 0,
-                "no topology found in "
-                        + lines.size()
-                        + " lines ("
-                        + text.length()
-                        + " characters): expected the output of nvidia-smi topo -m, whose header"
-                        + " starts with GPU0 and whose rows start with GPU0, GPU1, ..., that of"
-                        + " nvidia-smi topo -p2p or nvlink -s, or NCCL's topology XML");
+                ("no topology found in %s lines (%s characters): expected the"
+                                + " output of nvidia-smi topo -m, whose header starts with GPU0"
+                                + " and whose rows start with GPU0, GPU1, ..., that of nvidia-smi"
+                                + " topo -p2p or nvlink -s, or NCCL's topology XML")
+                        .formatted(lines.size(), text.length()));
     }
 }

@@ -47,12 +47,8 @@ final class ChannelSimulator {
         long state = 2L * s.ranks * s.units * words;
         if (state > MAX_STATE) {
             throw new IllegalArgumentException(
-                    s.units
-                            + " chunks on "
-                            + s.ranks
-                            + " ranks need "
-                            + (state >> 17)
-                            + " MiB: take larger chunks or a smaller size");
+                    "%s chunks on %s ranks need %s MiB: take larger chunks or a smaller size"
+                            .formatted(s.units, s.ranks, state >> 17));
         }
         once = new long[(int) (state / 2)];
         twice = new long[(int) (state / 2)];

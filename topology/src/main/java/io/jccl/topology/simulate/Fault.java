@@ -32,17 +32,15 @@ public record Fault(
 
     @Override
     public String toString() {
-        return "rank "
-                + rank
-                + ", channel "
-                + channel
-                + ", chunk "
-                + chunk
-                + (source < 0 ? "" : " of rank " + source)
-                + (destination < 0 ? "" : " for rank " + destination)
-                + ":"
-                + (missing.isEmpty() ? "" : " lacks " + missing)
-                + (doubled.isEmpty() ? "" : " has twice " + doubled)
-                + (foreign.isEmpty() ? "" : " has wrongly " + foreign);
+        return "rank %s, channel %s, chunk %s%s%s:%s%s%s"
+                .formatted(
+                        rank,
+                        channel,
+                        chunk,
+                        source < 0 ? "" : " of rank " + source,
+                        destination < 0 ? "" : " for rank " + destination,
+                        missing.isEmpty() ? "" : " lacks " + missing,
+                        doubled.isEmpty() ? "" : " has twice " + doubled,
+                        foreign.isEmpty() ? "" : " has wrongly " + foreign);
     }
 }

@@ -141,10 +141,8 @@ public final class Simulator {
         Integer rank = rankOf.get(gpu);
         if (rank == null) {
             throw new IllegalArgumentException(
-                    "a channel passes GPU "
-                            + gpu
-                            + ", which does not participate: "
-                            + rankOf.keySet());
+                    "a channel passes GPU %s, which does not participate: %s"
+                            .formatted(gpu, rankOf.keySet()));
         }
         return rank;
     }
