@@ -1,5 +1,7 @@
 package io.jccl.bench;
 
+import static io.jccl.cli.shell.Text.format;
+
 import io.jccl.Communicator;
 import io.jccl.bench.Shape.Layout;
 import java.util.List;
@@ -343,14 +345,10 @@ public enum Collective {
     public void checkRanks(int n) {
         if (this == HYPERCUBE && Integer.bitCount(n) != 1) {
             throw new IllegalArgumentException(
-                    "hypercube with "
-                            + n
-                            + " ranks: expected a power of two, as each step doubles what a rank"
-                            + " has; start "
-                            + Integer.highestOneBit(n)
-                            + " or "
-                            + 2 * Integer.highestOneBit(n)
-                            + " ranks");
+                    format(
+                            "hypercube with %s ranks: expected a power of two, as each step"
+                                    + " doubles what a rank has; start %s or %s ranks",
+                            n, Integer.highestOneBit(n), 2 * Integer.highestOneBit(n)));
         }
     }
 

@@ -1,5 +1,7 @@
 package io.jccl.bench.probe;
 
+import static io.jccl.cli.shell.Text.format;
+
 import io.jccl.cli.doctor.Hardware;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.Version;
@@ -12,7 +14,6 @@ import java.time.temporal.ChronoUnit;
 import java.util.ArrayList;
 import java.util.EnumSet;
 import java.util.List;
-import java.util.Locale;
 import java.util.Set;
 import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
@@ -203,22 +204,19 @@ public final class ProbeRun {
         List<String> all = new ArrayList<>();
         if (before != null && before > IDLE * machine.availableCpus()) {
             all.add(
-                    String.format(
-                            Locale.ROOT,
+                    format(
                             "the load was %.2f on %d CPUs before the probe began: other work slowed"
                                     + " what was measured; run it again on an idle machine",
-                            before,
-                            machine.availableCpus()));
+                            before, machine.availableCpus()));
         }
         List<Timing> timings = result.timings();
         long unsteady = timings.stream().filter(t -> !t.steady()).count();
         if (all.isEmpty() && unsteady > timings.size() / 2) {
             all.add(
-                    unsteady
-                            + " of "
-                            + timings.size()
-                            + " measurements were not steady when their time was over; run it again"
-                            + " on an idle machine, or raise --time-budget");
+                    format(
+                            "%s of %s measurements were not steady when their time was over; run"
+                                    + " it again on an idle machine, or raise --time-budget",
+                            unsteady, timings.size()));
         }
         return all;
     }

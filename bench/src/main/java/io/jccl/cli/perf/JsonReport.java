@@ -1,5 +1,7 @@
 package io.jccl.cli.perf;
 
+import static io.jccl.cli.shell.Text.lower;
+
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.JsonNodeFactory;
 import com.fasterxml.jackson.databind.node.ObjectNode;
@@ -18,7 +20,6 @@ import java.time.Instant;
 import java.time.format.DateTimeFormatter;
 import java.time.temporal.ChronoUnit;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import java.util.TreeMap;
 import org.jspecify.annotations.Nullable;
@@ -137,7 +138,7 @@ final class JsonReport implements Report {
             p.put("channels", forecast.plan().channels().size());
             p.put("bus_bw", forecast.plan().bandwidthGBps());
             p.put("bound", forecast.plan().boundGBps());
-            p.put("steering", forecast.steering().mode().name().toLowerCase(Locale.ROOT));
+            p.put("steering", lower(forecast.steering().mode()));
             ObjectNode settings = p.putObject("settings");
             forecast.steering()
                     .advice()
@@ -175,8 +176,8 @@ final class JsonReport implements Report {
         Prediction predicted = forecast == null ? null : forecast.at(line.bytes());
         if (predicted != null) {
             ObjectNode p = o.putObject("predicted");
-            p.put("algorithm", predicted.algorithm().name().toLowerCase(Locale.ROOT));
-            p.put("protocol", predicted.protocol().name().toLowerCase(Locale.ROOT));
+            p.put("algorithm", lower(predicted.algorithm()));
+            p.put("protocol", lower(predicted.protocol()));
             p.put("time", predicted.timeUs());
             p.put("bus_bw", predicted.busbwGBps());
         }

@@ -1,5 +1,6 @@
 package io.jccl.cli.plan;
 
+import io.jccl.cli.shell.Parsed;
 import io.jccl.offload.Tier;
 import io.jccl.offload.memplan.Machine;
 import io.jccl.offload.memplan.ModelParallel;
@@ -195,14 +196,9 @@ final class TechniqueOptions {
     }
 
     /** A recomputation by its name. */
-    static final class RecomputationOf implements ITypeConverter<Recomputation> {
-        @Override
-        public Recomputation convert(String value) {
-            try {
-                return Recomputation.of(value);
-            } catch (IllegalArgumentException e) {
-                throw new TypeConversionException(e.getMessage());
-            }
+    static final class RecomputationOf extends Parsed<Recomputation> {
+        RecomputationOf() {
+            super(Recomputation::of);
         }
     }
 }

@@ -1,5 +1,8 @@
 package io.jccl.cli.probe;
 
+import static io.jccl.cli.shell.Text.count;
+import static io.jccl.cli.shell.Text.format;
+
 import io.jccl.bench.probe.Outcome;
 import io.jccl.bench.probe.ProbeResult;
 import io.jccl.cli.doctor.Hardware;
@@ -10,7 +13,6 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Comparator;
 import java.util.List;
-import java.util.Locale;
 import java.util.stream.Collectors;
 import org.jspecify.annotations.Nullable;
 
@@ -74,14 +76,9 @@ final class ProbeText {
         line("# " + (caches.isEmpty() ? "caches unknown" : "data caches of a CPU: " + caches));
         for (ProbeResult.Gpu g : r.gpus()) {
             line(
-                    "# cuda:"
-                            + g.index()
-                            + " "
-                            + g.model()
-                            + ", "
-                            + g.pci()
-                            + ", "
-                            + Amounts.text(g.memoryBytes()));
+                    format(
+                            "# cuda:%s %s, %s, %s",
+                            g.index(), g.model(), g.pci(), Amounts.text(g.memoryBytes())));
         }
         line(
                 "# Java "
@@ -91,16 +88,9 @@ final class ProbeText {
                                 .map(e -> ", " + e.getKey() + " " + e.getValue())
                                 .collect(Collectors.joining()));
         line(
-                String.format(
-                        Locale.ROOT,
+                format(
                         "# %s, %.0f s, load %s before; medians of batches",
-                        r.startTime(),
-                        r.seconds(),
-                        number(r.loadBefore())));
-    }
-
-    private static String count(int n, String noun) {
-        return n + " " + noun + (n == 1 ? "" : "s");
+                        r.startTime(), r.seconds(), number(r.loadBefore())));
     }
 
     private void memory(ProbeResult r) {
@@ -270,7 +260,7 @@ final class ProbeText {
         }
         int before = value == 0 ? 1 : 1 + (int) Math.floor(Math.log10(Math.abs(value)));
         int decimals = Math.clamp(3 - before, 0, 6);
-        return String.format(Locale.ROOT, "%." + decimals + "f", value);
+        return format("%." + decimals + "f", value);
     }
 
     /** Words aligned left, numbers right, remarks last. */

@@ -1,6 +1,6 @@
 package io.jccl.cli.topo;
 
-import static io.jccl.cli.topo.TextLines.count;
+import static io.jccl.cli.shell.Text.count;
 import static io.jccl.cli.topo.TextLines.cut;
 import static io.jccl.cli.topo.TextLines.ranges;
 import static io.jccl.cli.topo.TextLines.rate;

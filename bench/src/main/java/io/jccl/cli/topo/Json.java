@@ -1,5 +1,7 @@
 package io.jccl.cli.topo;
 
+import static io.jccl.cli.shell.Text.lower;
+
 import com.fasterxml.jackson.core.JsonFactory;
 import com.fasterxml.jackson.core.JsonGenerator;
 import com.fasterxml.jackson.core.util.MinimalPrettyPrinter;
@@ -14,7 +16,6 @@ import java.io.IOException;
 import java.io.StringWriter;
 import java.io.UncheckedIOException;
 import java.util.List;
-import java.util.Locale;
 import org.jspecify.annotations.Nullable;
 
 /** The findings as JSON, see docs/topo.schema.json. */
@@ -362,9 +363,5 @@ public final class Json {
     /** To a millionth: smaller digits are noise of binary fractions. */
     private static double rounded(double value) {
         return Math.abs(value) < 1e12 ? Math.round(value * 1e6) / 1e6 : value;
-    }
-
-    private static String lower(Enum<?> value) {
-        return value.name().toLowerCase(Locale.ROOT);
     }
 }

@@ -1,5 +1,6 @@
 package io.jccl.cli.topo;
 
+import io.jccl.cli.shell.Parsed;
 import io.jccl.topology.Operation;
 import io.jccl.topology.cost.Algorithm;
 import io.jccl.topology.cost.Protocol;
@@ -28,14 +29,9 @@ final class TopoValues {
     }
 
     /** An operation. */
-    static final class Operations implements ITypeConverter<Operation> {
-        @Override
-        public Operation convert(String value) {
-            try {
-                return Operation.of(value);
-            } catch (IllegalArgumentException e) {
-                throw new TypeConversionException(e.getMessage());
-            }
+    static final class Operations extends Parsed<Operation> {
+        Operations() {
+            super(Operation::of);
         }
     }
 

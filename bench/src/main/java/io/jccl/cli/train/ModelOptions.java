@@ -1,5 +1,7 @@
 package io.jccl.cli.train;
 
+import static io.jccl.cli.shell.Text.format;
+
 import io.jccl.train.Architecture;
 import io.jccl.train.Architecture.Kind;
 import io.jccl.train.GptShape;
@@ -93,13 +95,10 @@ final class ModelOptions {
             agrees("--key-heads", keyHeads, a.keyHeads());
             if (tokens > l.vocabulary()) {
                 throw new IllegalArgumentException(
-                        "the text has a vocabulary of "
-                                + tokens
-                                + " tokens, but the model in '"
-                                + from
-                                + "' has "
-                                + l.vocabulary()
-                                + "; give the model's --tokenizer");
+                        format(
+                                "the text has a vocabulary of %s tokens, but the model in '%s'"
+                                        + " has %s; give the model's --tokenizer",
+                                tokens, from, l.vocabulary()));
             }
             return new GptShape(l.layers(), l.hidden(), l.heads(), context, l.vocabulary(), a);
         }
@@ -114,11 +113,10 @@ final class ModelOptions {
         if (keyHeads != null) {
             if (chosen != Kind.LLAMA) {
                 throw new IllegalArgumentException(
-                        "--key-heads is "
-                                + keyHeads
-                                + ", but --model is "
-                                + chosen.label()
-                                + "; give --model llama, or leave out --key-heads");
+                        format(
+                                "--key-heads is %s, but --model is %s; give --model llama, or"
+                                        + " leave out --key-heads",
+                                keyHeads, chosen.label()));
             }
             TrainOptions.range("--key-heads", keyHeads, 1, all);
             a = a.withKeyHeads(keyHeads);
@@ -129,15 +127,9 @@ final class ModelOptions {
     private void agrees(String name, @Nullable Object given, Object there) {
         if (given != null && !given.equals(there)) {
             throw new IllegalArgumentException(
-                    name
-                            + " is "
-                            + given
-                            + ", but the model in '"
-                            + from
-                            + "' has "
-                            + there
-                            + "; leave out "
-                            + name);
+                    format(
+                            "%s is %s, but the model in '%s' has %s; leave out %s",
+                            name, given, from, there, name));
         }
     }
 }

@@ -12,7 +12,7 @@ import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Output;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.Scratch;
-import io.jccl.cli.shell.Version;
+import io.jccl.cli.shell.Subcommand;
 import io.jccl.error.JcclException;
 import io.jccl.rendezvous.LaunchEnvironment;
 import io.jccl.train.Corpus;
@@ -33,24 +33,14 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Objects;
-import java.util.concurrent.Callable;
 import java.util.concurrent.atomic.AtomicReference;
 import org.jspecify.annotations.Nullable;
-import picocli.CommandLine;
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
-import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
-import picocli.CommandLine.ParameterException;
-import picocli.CommandLine.Spec;
 
 /** {@code jccl train}: trains a GPT, with an option for each technique. */
 @Command(
-        mixinStandardHelpOptions = true,
-        sortOptions = false,
-        usageHelpAutoWidth = true,
-        versionProvider = Version.class,
         footer = {
             "",
             "Ranks are threads of this process, --dp x --tp x --pp of them, or the processes that"
@@ -59,7 +49,7 @@ import picocli.CommandLine.Spec;
             "Exit status: 0; 1 if a rank failed, or losses differ with --compare; 2 for a mistake in"
                     + " the arguments.",
         })
-public final class TrainCommand implements Callable<Integer> {
+public final class TrainCommand extends Subcommand {
     @Option(
             names = {"-g", "--ranks"},
             paramLabel = "<n>",
@@ -162,8 +152,6 @@ public final class TrainCommand implements Callable<Integer> {
 
     @Mixin private HtmlOption html = new HtmlOption();
 
-    @Spec private @Nullable CommandSpec spec;
-
     private final Map<String, String> environment;
 
     /** The command, for picocli. */
@@ -177,16 +165,13 @@ public final class TrainCommand implements Callable<Integer> {
 
     @Override
     public Integer call() throws Exception {
-        if (spec == null) {
-            throw new IllegalStateException("not run by picocli");
-        }
-        PrintWriter out = json.text(spec.commandLine().getOut());
-        Progress progress = Progress.to(spec.commandLine().getErr());
+        PrintWriter out = json.text(out());
+        Progress progress = Progress.to(err());
         try {
             LaunchEnvironment launch = LaunchEnvironment.of(environment);
             if (deepSpeed != null) {
                 PrintWriter first = launch.rank() == 0 ? out : new PrintWriter(Writer.nullWriter());
-                DeepSpeedFile.read(deepSpeed).apply(spec.commandLine(), first);
+                DeepSpeedFile.read(deepSpeed).apply(line(), first);
             }
             check();
             Engine chosen = model.engine(engine, environment);
@@ -202,7 +187,7 @@ public final class TrainCommand implements Callable<Integer> {
                         : compared(chosen, corpus, scratch.folder(), out, progress);
             }
         } catch (IllegalArgumentException e) {
-            throw new ParameterException(spec.commandLine(), String.valueOf(e.getMessage()), e);
+            throw mistake(e);
         } finally {
             progress.erase();
         }
@@ -241,7 +226,7 @@ public final class TrainCommand implements Callable<Integer> {
         }
     }
 
-    private static void checkFolder(Path checkpoint) {
+    private void checkFolder(Path checkpoint) {
         String name = "--checkpoint '" + checkpoint + "' ";
         require(
                 !Files.exists(checkpoint) || Files.isDirectory(checkpoint),
@@ -257,7 +242,7 @@ public final class TrainCommand implements Callable<Integer> {
                 name + "is not writable for this user; give a folder that is");
     }
 
-    private static void checkFile(String option, @Nullable Path file, Map<Path, String> seen)
+    private void checkFile(String option, @Nullable Path file, Map<Path, String> seen)
             throws IOException {
         if (file != null) {
             Output.checkWritable(option, file);
@@ -268,16 +253,10 @@ public final class TrainCommand implements Callable<Integer> {
         }
     }
 
-    private static void require(boolean holds, String message) {
-        if (!holds) {
-            throw new IllegalArgumentException(message);
-        }
-    }
-
     private CommunicatorOptions options() {
         return CommunicatorOptions.DEFAULT
                 .withTimeout(Duration.ofSeconds(timeout))
-                .withBinding(bind.in(System.getenv(), Objects.requireNonNull(spec).commandLine()));
+                .withBinding(bind.in(System.getenv(), line()));
     }
 
     private RunSettings settings(Corpus corpus, Techniques t, int experts, Path folder) {
@@ -437,7 +416,7 @@ public final class TrainCommand implements Callable<Integer> {
             boolean prints,
             PrintWriter out,
             Progress progress) {
-        PrintWriter err = Objects.requireNonNull(spec).commandLine().getErr();
+        PrintWriter err = err();
         TrainReporter reporter = new TrainReporter(s, part, prints ? out : null, err, progress);
         reporter.start(corpus.source());
         return reporter;
@@ -475,9 +454,8 @@ public final class TrainCommand implements Callable<Integer> {
 
     private void write(TrainReport report) throws IOException {
         Map<Path, String> files = new LinkedHashMap<>();
-        CommandLine line = Objects.requireNonNull(spec).commandLine();
         ObjectNode document = report.json();
-        Reports.sign(document, line);
+        Reports.sign(document, line());
         Path data = json.file();
         if (data != null) {
             files.put(data, document.toPrettyString() + "\n");
@@ -493,7 +471,7 @@ public final class TrainCommand implements Callable<Integer> {
         }
         Output.write(files);
         if (json.isPrinted()) {
-            json.write(line.getOut(), document::toPrettyString);
+            json.write(out(), document::toPrettyString);
         }
     }
 }

@@ -1,5 +1,7 @@
 package io.jccl.cli.train;
 
+import static io.jccl.cli.shell.Text.format;
+
 import io.jccl.cli.shell.Engine;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
@@ -8,7 +10,6 @@ import io.jccl.train.Architecture;
 import io.jccl.train.GptShape;
 import io.jccl.train.Routing;
 import io.jccl.train.Techniques;
-import java.util.Locale;
 import java.util.Map;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Mixin;
@@ -210,13 +211,9 @@ final class TrainOptions {
         Routing chosen = router == null ? byNumber : Routing.of(router);
         require(
                 topK == null || chosen == byNumber,
-                "--top-k "
-                        + topK
-                        + " is --router "
-                        + byNumber.label()
-                        + ", but --router is "
-                        + router
-                        + "; leave out --top-k");
+                format(
+                        "--top-k %s is --router %s, but --router is %s; leave out --top-k",
+                        topK, byNumber.label(), router));
         return chosen;
     }
 
@@ -229,13 +226,10 @@ final class TrainOptions {
         Architecture a = plain.architecture();
         if ((long) batch * plain.context() * a.wide() > Integer.MAX_VALUE) {
             throw new IllegalArgumentException(
-                    "--batch "
-                            + batch
-                            + " x --context "
-                            + plain.context()
-                            + " x a width of "
-                            + a.wide()
-                            + " is too much for one step, expected less than 2^31 in all");
+                    format(
+                            "--batch %s x --context %s x a width of %s is too much for one step,"
+                                    + " expected less than 2^31 in all",
+                            batch, plain.context(), a.wide()));
         }
         require(
                 Math.abs(capacityFactor) <= 1e6,
@@ -286,15 +280,10 @@ final class TrainOptions {
         }
         if (ranks > 0 && t.ranks() != ranks) {
             throw new IllegalArgumentException(
-                    String.format(
-                            Locale.ROOT,
+                    format(
                             "there are %d ranks, but --dp %d x --tp %d x --pp %d is %d; both need"
                                     + " the same",
-                            ranks,
-                            dp,
-                            tensor,
-                            pipeline,
-                            t.ranks()));
+                            ranks, dp, tensor, pipeline, t.ranks()));
         }
         return t;
     }
@@ -334,15 +323,10 @@ final class TrainOptions {
         int size = shape.hidden() / shape.heads();
         require(
                 size <= LARGEST_HEAD,
-                "--hidden "
-                        + shape.hidden()
-                        + " of --heads "
-                        + shape.heads()
-                        + " is "
-                        + size
-                        + " for each head, but with --device cuda it is at most "
-                        + LARGEST_HEAD
-                        + "; give more --heads");
+                format(
+                        "--hidden %s of --heads %s is %s for each head, but with --device cuda it"
+                                + " is at most %s; give more --heads",
+                        shape.hidden(), shape.heads(), size, LARGEST_HEAD));
     }
 
     static void require(boolean holds, String message) {
