@@ -127,6 +127,7 @@ public final class ProbeRun {
             }
         }
         progress.erase();
+        List<String> warnings = new ArrayList<>();
         ProbeResult result =
                 new ProbeResult(
                         ProbeResult.SCHEMA,
@@ -136,7 +137,7 @@ public final class ProbeRun {
                         (System.nanoTime() - start) / 1e9,
                         before,
                         load(),
-                        List.of(),
+                        warnings,
                         machine,
                         new ProbeResult.Measured(
                                 config.cuda() ? "cuda" : "host",
@@ -151,7 +152,9 @@ public final class ProbeRun {
                         allReduce,
                         layers,
                         Rooflines.of(products, elementwise, memory, layers));
-        return result.withWarnings(warnings(result, before));
+        // By the measurements, which the result collects.
+        warnings.addAll(warnings(result.timings(), before));
+        return result;
     }
 
     /** The measured device first, then the others of its kind. */
@@ -200,7 +203,7 @@ public final class ProbeRun {
         return load < 0 ? null : Double.valueOf(load);
     }
 
-    private List<String> warnings(ProbeResult result, @Nullable Double before) {
+    private List<String> warnings(List<Timing> timings, @Nullable Double before) {
         List<String> all = new ArrayList<>();
         if (before != null && before > IDLE * machine.availableCpus()) {
             all.add(
@@ -209,7 +212,6 @@ public final class ProbeRun {
                                     + " what was measured; run it again on an idle machine",
                             before, machine.availableCpus()));
         }
-        List<Timing> timings = result.timings();
         long unsteady = timings.stream().filter(t -> !t.steady()).count();
         if (all.isEmpty() && unsteady > timings.size() / 2) {
             all.add(

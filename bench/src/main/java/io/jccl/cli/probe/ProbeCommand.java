@@ -185,26 +185,25 @@ public final class ProbeCommand extends Subcommand {
         // Slurm also sets these in a batch script, where no ranks were started.
         launch.keySet().removeIf(name -> name.startsWith("SLURM_"));
         int ranks = LaunchEnvironment.of(launch).size();
-        if (ranks > 1) {
-            throw mistake(
-                    "a launcher started "
-                            + ranks
-                            + " ranks, which would slow each other; start jccl probe by itself,"
-                            + " once on each machine");
-        }
+        require(
+                ranks <= 1,
+                "a launcher started "
+                        + ranks
+                        + " ranks, which would slow each other; start jccl probe by itself, once"
+                        + " on each machine");
     }
 
     private ProbeConfig config() {
         if (maxBytes < 64 || maxBytes > 1L << 40) {
             throw mistake("--max-bytes is " + maxBytes + ", expected 64 to 1T");
         }
-        if (!(seconds >= 0.1 && seconds <= 86_400)) {
-            throw mistake("--time-budget is " + seconds + ", expected 0.1 to 86400 seconds");
-        }
+        require(
+                seconds >= 0.1 && seconds <= 86_400,
+                "--time-budget is " + seconds + ", expected 0.1 to 86400 seconds");
         int count = threads == null ? Runtime.getRuntime().availableProcessors() : threads;
-        if (count < 1 || count > MOST_THREADS) {
-            throw mistake("--threads is " + count + ", expected 1 to " + MOST_THREADS);
-        }
+        require(
+                count >= 1 && count <= MOST_THREADS,
+                "--threads is " + count + ", expected 1 to " + MOST_THREADS);
         return new ProbeConfig(
                 device(),
                 named("--only", only, ProbeSection.class),
@@ -219,9 +218,9 @@ public final class ProbeCommand extends Subcommand {
 
     private List<Integer> ascending(String option, List<Integer> values, int most) {
         for (int v : values) {
-            if (v < 1 || v > most) {
-                throw mistake(option + " has " + v + ", expected 1 to " + most + " of each");
-            }
+            require(
+                    v >= 1 && v <= most,
+                    option + " has " + v + ", expected 1 to " + most + " of each");
         }
         return values.stream().sorted().distinct().toList();
     }
@@ -250,23 +249,22 @@ public final class ProbeCommand extends Subcommand {
 
     private Device device() {
         Matcher m = DEVICE.matcher(deviceName);
-        if (!m.matches()) {
-            throw mistake("--device is '" + deviceName + "', expected host, cuda or cuda:NUMBER");
-        }
+        require(
+                m.matches(),
+                "--device is '" + deviceName + "', expected host, cuda or cuda:NUMBER");
         if (deviceName.equals("host")) {
             return Device.host();
         }
         int index = m.group(1) == null ? 0 : Integer.parseInt(m.group(1));
         int count = Cuda.deviceCount();
-        if (index >= count) {
-            throw mistake(
-                    "--device is "
-                            + deviceName
-                            + ", but this process sees "
-                            + (count == 0
-                                    ? "no GPU; use --device host, or run jccl doctor"
-                                    : count + " GPUs, numbered from 0"));
-        }
+        require(
+                index < count,
+                "--device is "
+                        + deviceName
+                        + ", but this process sees "
+                        + (count == 0
+                                ? "no GPU; use --device host, or run jccl doctor"
+                                : count + " GPUs, numbered from 0"));
         return Cuda.device(index);
     }
 }
