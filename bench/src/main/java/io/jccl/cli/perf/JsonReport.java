@@ -1,6 +1,7 @@
 package io.jccl.cli.perf;
 
 import static io.jccl.cli.shell.Text.lower;
+import static io.jccl.cli.shell.Text.words;
 
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.JsonNodeFactory;
@@ -33,23 +34,10 @@ final class JsonReport implements Report {
 
     /** Variables that affect a run; others are private and may hold secrets. */
     private static final List<String> RECORDED =
-            List.of(
-                    "JCCL_",
-                    "NCCL_",
-                    "CUDA_",
-                    "OMPI_",
-                    "PMI_",
-                    "PMIX_RANK",
-                    "SLURM_",
-                    "OMP_",
-                    "RANK",
-                    "WORLD_SIZE",
-                    "LOCAL_RANK",
-                    "LOCAL_WORLD_SIZE",
-                    "MASTER_ADDR",
-                    "MASTER_PORT",
-                    "JAVA_TOOL_OPTIONS",
-                    "JDK_JAVA_OPTIONS");
+            words(
+                    "JCCL_ NCCL_ CUDA_ OMPI_ PMI_ PMIX_RANK SLURM_ OMP_ RANK WORLD_SIZE"
+                            + " LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT"
+                            + " JAVA_TOOL_OPTIONS JDK_JAVA_OPTIONS");
 
     private final JsonOption json;
     private final HtmlOption html;

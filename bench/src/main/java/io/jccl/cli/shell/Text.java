@@ -1,5 +1,6 @@
 package io.jccl.cli.shell;
 
+import java.util.List;
 import java.util.Locale;
 import org.jspecify.annotations.Nullable;
 
@@ -16,6 +17,11 @@ public final class Text {
     /** A number of things, such as {@code 1 GPU} or {@code 2 GPUs}. */
     public static String count(int number, String noun) {
         return number + " " + noun + (number == 1 ? "" : "s");
+    }
+
+    /** The words of a line. */
+    public static List<String> words(String line) {
+        return List.of(line.split(" ", -1));
     }
 
     /** The name of a constant in lower case. */
