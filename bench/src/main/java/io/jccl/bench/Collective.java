@@ -367,7 +367,6 @@ public enum Collective {
      * Ratio of bus bandwidth to algorithm bandwidth.
      *
      * @param n number of ranks
-     * @return the factor
      */
     double busFactor(int n) {
         return busFactor.applyAsDouble(n);
@@ -376,7 +375,6 @@ public enum Collective {
     /**
      * Binds a rank's arguments, so that the timed loop only makes the call.
      *
-     * @param operands the arguments
      * @param here true for in place
      * @return one operation
      */
@@ -391,8 +389,6 @@ public enum Collective {
     /**
      * Describes the expected result of a rank.
      *
-     * @param rank the rank
-     * @param root the root
      * @param shape counts
      * @param out receives every run
      */

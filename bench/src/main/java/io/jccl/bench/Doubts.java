@@ -37,7 +37,6 @@ final class Doubts {
     /**
      * Starts to observe.
      *
-     * @param load of this machine
      * @param infos all ranks, that of this machine first
      * @param host whether CPUs move the data
      */
@@ -67,7 +66,6 @@ final class Doubts {
         averageBefore = load.average();
     }
 
-    /** Records a measurement. */
     void add(Report.Spread batches) {
         measured++;
         if (batches.isWide()) {

@@ -72,18 +72,12 @@ public final class Patterns {
      * value or a very negative one in integers. No correct result contains it.
      *
      * @param type element type
-     * @return the byte
      */
     static byte poison(DataType type) {
         return (byte) (type.isInteger() && !type.isUnsigned() ? 0x80 : 0xff);
     }
 
-    /**
-     * The factor of a rank in a pre-multiplied sum.
-     *
-     * @param rank the rank
-     * @return 1, 2 or 3
-     */
+    /** The factor of a rank in a pre-multiplied sum. */
     static int factor(int rank) {
         return 1 + rank % 3;
     }

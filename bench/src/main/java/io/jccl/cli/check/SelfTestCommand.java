@@ -79,9 +79,9 @@ public final class SelfTestCommand extends Subcommand {
 
     @Override
     public Integer call() throws InterruptedException {
-        if (ranks > RankOptions.MOST_RANKS) {
-            throw mistake("-g/--ranks is " + ranks + ", expected 1 to " + RankOptions.MOST_RANKS);
-        }
+        require(
+                ranks <= RankOptions.MOST_RANKS,
+                "-g/--ranks is " + ranks + ", expected 1 to " + RankOptions.MOST_RANKS);
         Engine chosen = Engine.of(engine, System.getenv());
         CommunicatorOptions options = CommunicatorOptions.DEFAULT.withTimeout(TIMEOUT);
         if (chosen == Engine.MPI) {

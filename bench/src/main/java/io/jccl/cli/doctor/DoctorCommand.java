@@ -60,7 +60,6 @@ public final class DoctorCommand extends Subcommand {
         this.machine = machine;
     }
 
-    /** A requirement by its name. */
     static final class What extends Parsed<Requirement> {
         What() {
             super(Requirement::of);

@@ -79,9 +79,7 @@ public final class FlightCommand extends Subcommand {
 
     @Override
     public Integer call() throws IOException {
-        if (last < 1 || last > 1_000_000) {
-            throw mistake("--last is " + last + ", expected 1 to 1000000");
-        }
+        require(last >= 1 && last <= 1_000_000, "--last is " + last + ", expected 1 to 1000000");
         checkWritable("--html", html);
         checkWritable("--trace", trace);
         checkWritable("--horovod", horovod);

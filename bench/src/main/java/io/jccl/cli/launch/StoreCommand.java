@@ -34,14 +34,13 @@ public final class StoreCommand extends Subcommand {
 
     @Override
     public Integer call() throws InterruptedException {
-        if (port < 0 || port > LARGEST_PORT) {
-            throw mistake("--port is " + port + ", expected 0 to " + LARGEST_PORT);
-        }
-        if (!StoreSecret.isIn(System.getenv())) {
-            throw mistake(
-                    "no secret: set JCCL_STORE_SECRET or JCCL_STORE_SECRET_FILE here and for all"
-                            + " ranks, to what openssl rand -hex 32 prints");
-        }
+        require(
+                port >= 0 && port <= LARGEST_PORT,
+                "--port is " + port + ", expected 0 to " + LARGEST_PORT);
+        require(
+                StoreSecret.isIn(System.getenv()),
+                "no secret: set JCCL_STORE_SECRET or JCCL_STORE_SECRET_FILE here and for all"
+                        + " ranks, to what openssl rand -hex 32 prints");
         StoreSecret secret = StoreSecret.fromEnvironment(System.getenv(), "");
         try (StoreServer server = StoreServer.open(host, port, secret)) {
             var out = out();

@@ -145,18 +145,17 @@ public final class MatmulCommand extends Subcommand {
     }
 
     private void check() {
-        if (size < 1 || size > MatmulInputs.MOST) {
-            throw mistake(
-                    "--size is "
-                            + size
-                            + ", expected 1 to "
-                            + MatmulInputs.MOST
-                            + ": up to there the product is exact");
-        }
+        require(
+                size >= 1 && size <= MatmulInputs.MOST,
+                "--size is "
+                        + size
+                        + ", expected 1 to "
+                        + MatmulInputs.MOST
+                        + ": up to there the product is exact");
         boolean drive = tier.equals("nvme");
-        if (!drive && !tier.equals("pinned")) {
-            throw mistake("--tier is '" + tier + "', expected pinned or nvme");
-        }
+        require(
+                drive || tier.equals("pinned"),
+                "--tier is '" + tier + "', expected pinned or nvme");
         if (drive != (nvme != null)) {
             throw mistake(
                     drive

@@ -223,22 +223,20 @@ public final class OffloadCommand extends Subcommand {
         range("--layer-bytes", layerBytes, 64, 1L << 40);
         range("--iterations", iterations, 1, 1_000_000);
         range("--samples", samples, 1, 10_000);
-        if (layerBytes % 8 != 0) {
-            throw mistake("--layer-bytes is " + layerBytes + ", expected a multiple of 8");
-        }
-        if (chunk < 64 || chunk % 64 != 0) {
-            throw mistake("--chunk is " + chunk + ", expected a multiple of 64");
-        }
+        require(
+                layerBytes % 8 == 0,
+                "--layer-bytes is " + layerBytes + ", expected a multiple of 8");
+        require(
+                chunk >= 64 && chunk % 64 == 0,
+                "--chunk is " + chunk + ", expected a multiple of 64");
         if (depth != null) {
             range("--depth", depth, 0, 1024);
         }
         int kinds =
                 (computeMicros != null ? 1 : 0) + (ratio != null ? 1 : 0) + (gemm != null ? 1 : 0);
-        if (kinds > 1) {
-            throw mistake(
-                    "--compute-us, --ratio and --gemm each define a layer's work; give one of"
-                            + " them");
-        }
+        require(
+                kinds <= 1,
+                "--compute-us, --ratio and --gemm each define a layer's work; give one of them");
         if (computeMicros != null && !(computeMicros >= 0 && computeMicros <= 60e6)) {
             throw mistake("--compute-us is " + computeMicros + ", expected 0 to 60000000");
         }
@@ -249,32 +247,15 @@ public final class OffloadCommand extends Subcommand {
             range("--gemm", gemm, 1, 16_384);
         }
         Device device = device();
-        OffloadConfig config =
-                new OffloadConfig(
-                        device,
-                        layers,
-                        layerBytes,
-                        0,
-                        nvme,
-                        computeMicros == null ? -1 : computeMicros,
-                        ratio == null ? 1 : ratio,
-                        gemm == null ? 0 : gemm,
-                        iterations,
-                        samples,
-                        depth == null ? -1 : depth,
-                        backward,
-                        chunk,
-                        trace);
-        long slot = config.slotBytes();
+        long slot = OffloadConfig.slotBytes(layerBytes, backward);
         long budget = deviceBudget == null ? DEFAULT_SLOTS * slot : deviceBudget;
-        if (budget < slot) {
-            throw mistake(
-                    format(
-                            "--device-memory is %s bytes, but one layer needs %s%s: %s bytes are"
-                                    + " missing; raise it, or lower --layer-bytes",
-                            budget, slot, backward ? " with its gradients" : "", slot - budget));
-        }
-        if (config.isCuda() && gemm != null) {
+        require(
+                budget >= slot,
+                format(
+                        "--device-memory is %s bytes, but one layer needs %s%s: %s bytes are"
+                                + " missing; raise it, or lower --layer-bytes",
+                        budget, slot, backward ? " with its gradients" : "", slot - budget));
+        if (device.kind() == Device.Kind.CUDA && gemm != null) {
             try {
                 NativeLibraries.cublas();
             } catch (NativeLibraryUnavailableException e) {
@@ -292,12 +273,12 @@ public final class OffloadCommand extends Subcommand {
                 layerBytes,
                 budget,
                 nvme,
-                config.computeMicros(),
-                config.ratio(),
-                config.gemm(),
+                computeMicros == null ? -1 : computeMicros,
+                ratio == null ? 1 : ratio,
+                gemm == null ? 0 : gemm,
                 iterations,
                 samples,
-                config.depth(),
+                depth == null ? -1 : depth,
                 backward,
                 chunk,
                 trace);

@@ -80,7 +80,6 @@ final class PerfValues {
         }
     }
 
-    /** A time. */
     static final class Seconds implements ITypeConverter<Duration> {
         @Override
         public Duration convert(String value) {
@@ -159,7 +158,6 @@ final class PerfValues {
         }
     }
 
-    /** Algorithms by name. */
     static final class Algorithms extends Parsed<Algorithm> {
         Algorithms() {
             super(Algorithm::ofName);

@@ -54,33 +54,24 @@ final class TableReport implements Report {
         println("# jccl version " + Version.TEXT + " " + engine);
         println("# Collective test starting: " + command);
         println(
-                "# nThread "
-                        + config.threads()
-                        + " nGpus "
-                        + config.devices()
-                        + " nRanks "
-                        + ranks.size()
-                        + " minBytes "
-                        + config.minBytes()
-                        + " maxBytes "
-                        + config.maxBytes()
-                        + " step: "
-                        + (factor ? config.stepFactor() : config.stepBytes())
-                        + (factor ? "(factor)" : "(bytes)")
-                        + " warmup iters: "
-                        + timing.warmups()
-                        + " iters: "
-                        + timing.iterations()
-                        + " agg iters: "
-                        + timing.aggregated()
-                        + " validation: "
-                        + config.checks()
-                        + " graph: "
-                        + timing.graphLaunches()
-                        + " unalign: "
-                        + config.buffers().unalign()
-                        + " algorithm: "
-                        + algorithm(config));
+                format(
+                        "# nThread %s nGpus %s nRanks %s minBytes %s maxBytes %s step: %s%s"
+                                + " warmup iters: %s iters: %s agg iters: %s validation: %s"
+                                + " graph: %s unalign: %s algorithm: %s",
+                        config.threads(),
+                        config.devices(),
+                        ranks.size(),
+                        config.minBytes(),
+                        config.maxBytes(),
+                        factor ? config.stepFactor() : config.stepBytes(),
+                        factor ? "(factor)" : "(bytes)",
+                        timing.warmups(),
+                        timing.iterations(),
+                        timing.aggregated(),
+                        config.checks(),
+                        timing.graphLaunches(),
+                        config.buffers().unalign(),
+                        algorithm(config)));
         switch (timing.blocking()) {
             case NONE -> {}
             case BARRIER ->

@@ -240,9 +240,7 @@ public final class PlanCommand extends Subcommand {
         if (search && hardware != null) {
             return rank(job, hardware);
         }
-        if (html.isAsked()) {
-            throw mistake("--html draws a search by speed; add --search and --machine");
-        }
+        require(!html.isAsked(), "--html draws a search by speed; add --search and --machine");
         if (search) {
             List<Plan> found = MemoryPlanner.search(job, space);
             List<Plan> shown = all ? found : MemoryPlanner.frontier(found);
@@ -313,12 +311,10 @@ public final class PlanCommand extends Subcommand {
         if (auto || search) {
             technique.refuse(line(), auto ? "--auto" : "--search");
         }
-        if (auto && search) {
-            throw mistake("--auto and --search are both given; --search looks for another model");
-        }
-        if (all && !search) {
-            throw mistake("--all goes with --search; add it");
-        }
+        require(
+                !auto || !search,
+                "--auto and --search are both given; --search looks for another model");
+        require(!all || search, "--all goes with --search; add it");
     }
 
     /** The first plan that fits on 2, 4, 8, ... times as many machines; null if none does. */
@@ -364,35 +360,30 @@ public final class PlanCommand extends Subcommand {
                 new LowRank(lora, adapted));
     }
 
-    /** Matrices with adapters by their name. */
     static final class MatricesOf extends Parsed<LowRank.Matrices> {
         MatricesOf() {
             super(LowRank.Matrices::of);
         }
     }
 
-    /** An attention by its name. */
     static final class KernelOf extends Parsed<AttentionKernel> {
         KernelOf() {
             super(AttentionKernel::of);
         }
     }
 
-    /** A system by its name. */
     static final class SystemOf extends Parsed<TrainingSystem> {
         SystemOf() {
             super(TrainingSystem::of);
         }
     }
 
-    /** A precision by its name. */
     static final class PrecisionOf extends Parsed<Precision> {
         PrecisionOf() {
             super(Precision::of);
         }
     }
 
-    /** An optimizer by its name. */
     static final class OptimizerOf extends Parsed<OptimizerKind> {
         OptimizerOf() {
             super(OptimizerKind::of);

@@ -31,7 +31,6 @@ final class DeviceText {
         nearest = near(f.links());
     }
 
-    /** Writes the lines. */
     static void write(Findings f, TextLines out) {
         DeviceText text = new DeviceText(f, out);
         text.machine();

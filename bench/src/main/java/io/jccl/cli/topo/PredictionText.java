@@ -29,7 +29,6 @@ final class PredictionText {
         this.out = out;
     }
 
-    /** Writes the lines. */
     static void write(Findings f, TextLines out) {
         PredictionText text = new PredictionText(f, out);
         Tuning tuning = f.tuning();
@@ -178,7 +177,6 @@ final class PredictionText {
     /**
      * The predictions as a table.
      *
-     * @param f the findings
      * @return rows, the headings first; none if there are no predictions
      */
     static List<List<String>> predictions(Findings f) {

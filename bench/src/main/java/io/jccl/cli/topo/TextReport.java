@@ -169,15 +169,12 @@ public final class TextReport {
 
     private void figures(double bandwidth, double bound, String what) {
         out.line(
-                "  bus bandwidth "
-                        + rate(bandwidth)
-                        + " GB/s, at most "
-                        + rate(bound)
-                        + " possible"
-                        + (reducing() ? " where GPUs reduce" : "")
-                        + " (ratio "
-                        + format("%.3f", bound == 0 ? 1 : bandwidth / bound)
-                        + ")");
+                format(
+                        "  bus bandwidth %s GB/s, at most %s possible%s (ratio %s)",
+                        rate(bandwidth),
+                        rate(bound),
+                        reducing() ? " where GPUs reduce" : "",
+                        format("%.3f", bound == 0 ? 1 : bandwidth / bound)));
         out.line("  limited by " + Output.oneLine(what));
     }
 

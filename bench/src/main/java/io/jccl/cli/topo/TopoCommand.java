@@ -319,23 +319,19 @@ public final class TopoCommand extends Subcommand {
     }
 
     private void check() {
-        if (nodes < 1) {
-            throw mistake("--nodes is " + nodes + ", expected 1 or more machines");
-        }
+        require(nodes >= 1, "--nodes is " + nodes + ", expected 1 or more machines");
         rate("--nvlink-gbps", nvlinkGbps, "an NVLink has 18 to 50");
         rate("--nic-gbps", nicGbps, "a port of 400 Gbit/s has 50");
         for (long size : sizes) {
-            if (size < 1) {
-                throw mistake("--size is 0, expected 1 byte or more");
-            }
+            require(size >= 1, "--size is 0, expected 1 byte or more");
         }
         network = network();
         if (best != null && nodes > 1) {
             throw mistake("--best chooses GPUs of one machine: leave out --nodes");
         }
-        if (algorithms().isEmpty()) {
-            throw mistake("--no-nvls leaves nothing of --algo " + algorithms + ": leave out one");
-        }
+        require(
+                !algorithms().isEmpty(),
+                "--no-nvls leaves nothing of --algo " + algorithms + ": leave out one");
         if (machineOfRack != null && ncclXml == null) {
             throw mistake("--machine is for --nccl-xml, and there is none: give it as well");
         }
@@ -350,12 +346,11 @@ public final class TopoCommand extends Subcommand {
         if (oversubscription == 1 && unit == 1) {
             return Network.FULL;
         }
-        if (nodes == 1 || oversubscription == 1) {
-            throw mistake(
-                    nodes == 1
-                            ? "--oversubscription and --unit are for several machines: give --nodes"
-                            : "--unit is for --oversubscription, and there is none: give it too");
-        }
+        require(
+                nodes != 1 && oversubscription != 1,
+                nodes == 1
+                        ? "--oversubscription and --unit are for several machines: give --nodes"
+                        : "--unit is for --oversubscription, and there is none: give it too");
         try {
             return new Network(unit, oversubscription);
         } catch (IllegalArgumentException e) {

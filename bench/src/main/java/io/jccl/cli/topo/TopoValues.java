@@ -13,7 +13,6 @@ import picocli.CommandLine.TypeConversionException;
 final class TopoValues {
     private TopoValues() {}
 
-    /** A format of the input. */
     static final class Formats implements ITypeConverter<Format> {
         @Override
         public Format convert(String value) {
@@ -28,7 +27,6 @@ final class TopoValues {
         }
     }
 
-    /** An operation. */
     static final class Operations extends Parsed<Operation> {
         Operations() {
             super(Operation::of);
@@ -56,7 +54,6 @@ final class TopoValues {
         }
     }
 
-    /** A protocol. */
     static final class Protocols implements ITypeConverter<Protocol> {
         @Override
         public Protocol convert(String value) {

@@ -58,12 +58,9 @@ record Verdict(List<Size> sizes, List<Cause> causes) {
     /**
      * Compares.
      *
-     * @param name of the log
      * @param log what was measured
      * @param tuning what predicts
-     * @param t the machine
      * @param gpus ids of those that take part
-     * @param op the operation
      * @param machines how many
      * @throws IllegalArgumentException if the log is of something else
      */

@@ -424,7 +424,6 @@ final class DeepSpeedFile {
     /**
      * Sets the options that the command line leaves open.
      *
-     * @param line the command, parsed
      * @param out for a line on the keys applied, and one on unknown keys
      */
     void apply(CommandLine line, PrintWriter out) {

@@ -1,6 +1,7 @@
 package io.jccl.cli.train;
 
 import static io.jccl.cli.shell.Text.format;
+import static io.jccl.cli.train.TrainOptions.require;
 
 import io.jccl.train.Architecture;
 import io.jccl.train.Architecture.Kind;
@@ -93,13 +94,12 @@ final class ModelOptions {
             agrees("--hidden", hidden, l.hidden());
             agrees("--heads", heads, l.heads());
             agrees("--key-heads", keyHeads, a.keyHeads());
-            if (tokens > l.vocabulary()) {
-                throw new IllegalArgumentException(
-                        format(
-                                "the text has a vocabulary of %s tokens, but the model in '%s'"
-                                        + " has %s; give the model's --tokenizer",
-                                tokens, from, l.vocabulary()));
-            }
+            require(
+                    tokens <= l.vocabulary(),
+                    format(
+                            "the text has a vocabulary of %s tokens, but the model in '%s' has"
+                                    + " %s; give the model's --tokenizer",
+                            tokens, from, l.vocabulary()));
             return new GptShape(l.layers(), l.hidden(), l.heads(), context, l.vocabulary(), a);
         }
         int width = Objects.requireNonNullElse(hidden, HIDDEN);
@@ -111,13 +111,12 @@ final class ModelOptions {
         Kind chosen = given == null ? Kind.JCCL : given;
         Architecture a = Architecture.of(chosen, width, all);
         if (keyHeads != null) {
-            if (chosen != Kind.LLAMA) {
-                throw new IllegalArgumentException(
-                        format(
-                                "--key-heads is %s, but --model is %s; give --model llama, or"
-                                        + " leave out --key-heads",
-                                keyHeads, chosen.label()));
-            }
+            require(
+                    chosen == Kind.LLAMA,
+                    format(
+                            "--key-heads is %s, but --model is %s; give --model llama, or leave"
+                                    + " out --key-heads",
+                            keyHeads, chosen.label()));
             TrainOptions.range("--key-heads", keyHeads, 1, all);
             a = a.withKeyHeads(keyHeads);
         }

@@ -202,7 +202,6 @@ final class TrainOptions {
                     "Seed of text, initial parameters and batches (default: ${DEFAULT-VALUE}).")
     long seed;
 
-    /** The router of the flags. */
     Routing routing() {
         require(
                 topK == null || topK == 1 || topK == 2,
@@ -224,13 +223,12 @@ final class TrainOptions {
         range("--steps", steps, 1, 10_000_000);
         range("--experts", experts, 0, 1 << 12);
         Architecture a = plain.architecture();
-        if ((long) batch * plain.context() * a.wide() > Integer.MAX_VALUE) {
-            throw new IllegalArgumentException(
-                    format(
-                            "--batch %s x --context %s x a width of %s is too much for one step,"
-                                    + " expected less than 2^31 in all",
-                            batch, plain.context(), a.wide()));
-        }
+        require(
+                (long) batch * plain.context() * a.wide() <= Integer.MAX_VALUE,
+                format(
+                        "--batch %s x --context %s x a width of %s is too much for one step,"
+                                + " expected less than 2^31 in all",
+                        batch, plain.context(), a.wide()));
         require(
                 Math.abs(capacityFactor) <= 1e6,
                 "--capacity-factor is "
@@ -278,13 +276,12 @@ final class TrainOptions {
         if (zero != null) {
             range("--zero", zero, 0, 3);
         }
-        if (ranks > 0 && t.ranks() != ranks) {
-            throw new IllegalArgumentException(
-                    format(
-                            "there are %d ranks, but --dp %d x --tp %d x --pp %d is %d; both need"
-                                    + " the same",
-                            ranks, dp, tensor, pipeline, t.ranks()));
-        }
+        require(
+                ranks <= 0 || t.ranks() == ranks,
+                format(
+                        "there are %d ranks, but --dp %d x --tp %d x --pp %d is %d; both need the"
+                                + " same",
+                        ranks, dp, tensor, pipeline, t.ranks()));
         return t;
     }
 
@@ -336,9 +333,8 @@ final class TrainOptions {
     }
 
     static void range(String name, long value, long least, long most) {
-        if (value < least || value > most) {
-            throw new IllegalArgumentException(
-                    name + " is " + value + ", expected " + least + " to " + most);
-        }
+        require(
+                value >= least && value <= most,
+                name + " is " + value + ", expected " + least + " to " + most);
     }
 }

@@ -161,7 +161,6 @@ final class TrainReport {
                 s.seed());
     }
 
-    /** Prints one run. */
     void print(PrintWriter out) {
         TrainResult r = runs.getLast().result();
         if (r.losses().isEmpty()) {
@@ -232,18 +231,10 @@ final class TrainReport {
         out.flush();
     }
 
-    private static void line(PrintWriter out, String name, String format, Object... values) {
-        out.print(format("%-16s " + format + "%n", prepend(name, values)));
+    private static void line(PrintWriter out, String name, String pattern, Object... values) {
+        out.println(format("%-16s ", name) + format(pattern, values));
     }
 
-    private static Object[] prepend(String name, Object[] values) {
-        Object[] all = new Object[values.length + 1];
-        all[0] = name;
-        System.arraycopy(values, 0, all, 1, values.length);
-        return all;
-    }
-
-    /** Prints a table of all runs. */
     void printTable(PrintWriter out) {
         out.println("# jccl " + Version.TEXT + " train --compare");
         out.println("# " + subtitle());
