@@ -75,9 +75,7 @@ final class BatchTimer {
     /**
      * Runs and times an operation.
      *
-     * @param iteration the operation
      * @param lengths iterations of each unit, or launches of a graph of all of them
-     * @return the times
      */
     Times time(Runnable iteration, int[] lengths) {
         if (timing.graphLaunches() == 0) {
@@ -101,10 +99,8 @@ final class BatchTimer {
     /**
      * Runs and times an operation, without a graph.
      *
-     * @param iteration the operation
      * @param lengths iterations of each unit
      * @param operations operations per iteration
-     * @return the times
      */
     Times batches(Runnable iteration, int[] lengths, int operations) {
         return timing.blocking() == Blocking.NONE && comm.device().kind() == Device.Kind.CUDA

@@ -41,7 +41,6 @@ final class Checker {
      * Sets all bytes.
      *
      * @param to where to
-     * @param value value of each byte
      */
     static void poison(Buffer to, byte value) {
         if (to.device().kind() == Device.Kind.HOST) {

@@ -1,5 +1,7 @@
 package io.jccl.bench;
 
+import static io.jccl.cli.shell.Text.format;
+
 import io.jccl.Communicator;
 import io.jccl.bench.Shape.Layout;
 import java.util.List;
@@ -343,14 +345,10 @@ public enum Collective {
     public void checkRanks(int n) {
         if (this == HYPERCUBE && Integer.bitCount(n) != 1) {
             throw new IllegalArgumentException(
-                    "hypercube with "
-                            + n
-                            + " ranks: expected a power of two, as each step doubles what a rank"
-                            + " has; start "
-                            + Integer.highestOneBit(n)
-                            + " or "
-                            + 2 * Integer.highestOneBit(n)
-                            + " ranks");
+                    format(
+                            "hypercube with %s ranks: expected a power of two, as each step"
+                                    + " doubles what a rank has; start %s or %s ranks",
+                            n, Integer.highestOneBit(n), 2 * Integer.highestOneBit(n)));
         }
     }
 
@@ -369,7 +367,6 @@ public enum Collective {
      * Ratio of bus bandwidth to algorithm bandwidth.
      *
      * @param n number of ranks
-     * @return the factor
      */
     double busFactor(int n) {
         return busFactor.applyAsDouble(n);
@@ -378,7 +375,6 @@ public enum Collective {
     /**
      * Binds a rank's arguments, so that the timed loop only makes the call.
      *
-     * @param operands the arguments
      * @param here true for in place
      * @return one operation
      */
@@ -393,8 +389,6 @@ public enum Collective {
     /**
      * Describes the expected result of a rank.
      *
-     * @param rank the rank
-     * @param root the root
      * @param shape counts
      * @param out receives every run
      */

@@ -1,10 +1,11 @@
 package io.jccl.bench;
 
+import static io.jccl.cli.shell.Text.format;
+
 import io.jccl.bench.Report.RankInfo;
 import java.util.ArrayList;
 import java.util.BitSet;
 import java.util.List;
-import java.util.Locale;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -36,7 +37,6 @@ final class Doubts {
     /**
      * Starts to observe.
      *
-     * @param load of this machine
      * @param infos all ranks, that of this machine first
      * @param host whether CPUs move the data
      */
@@ -66,7 +66,6 @@ final class Doubts {
         averageBefore = load.average();
     }
 
-    /** Records a measurement. */
     void add(Report.Spread batches) {
         measured++;
         if (batches.isWide()) {
@@ -101,10 +100,9 @@ final class Doubts {
         }
         return reasons.isEmpty()
                 ? null
-                : "times may be wrong: "
-                        + String.join("; ", reasons)
-                        + ". To be sure, "
-                        + String.join(", ", remedies);
+                : format(
+                        "times may be wrong: %s. To be sure, %s",
+                        String.join("; ", reasons), String.join(", ", remedies));
     }
 
     private String othersBusy(double own) {
@@ -127,10 +125,5 @@ final class Doubts {
                         "other programs kept %.1f of %d cores busy (load average %.1f)",
                         others, all, load.average())
                 : "";
-    }
-
-    @SuppressWarnings("AnnotateFormatMethod") // the annotation would be a dependency
-    private static String format(String pattern, Object... values) {
-        return String.format(Locale.ROOT, pattern, values);
     }
 }

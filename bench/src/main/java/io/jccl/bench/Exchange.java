@@ -1,5 +1,7 @@
 package io.jccl.bench;
 
+import static io.jccl.cli.shell.Text.format;
+
 import io.jccl.Communicator;
 import io.jccl.ReduceOp;
 import io.jccl.bench.PerfConfig.Average;
@@ -100,12 +102,10 @@ final class Exchange implements AutoCloseable {
         boolean possible = all >= least * (1 - 1e-9) && all <= most;
         if (!possible) {
             throw wrong(
-                    "allReduce ("
-                            + op
-                            + ") of the ranks' numbers gave "
-                            + all
-                            + ", which cannot be, as this rank gave "
-                            + mine);
+                    format(
+                            "allReduce (%s) of the ranks' numbers gave %s, which cannot be, as"
+                                    + " this rank gave %s",
+                            op, all, mine));
         }
     }
 
@@ -153,11 +153,10 @@ final class Exchange implements AutoCloseable {
         card.get(text);
         if (text.length != length || length == 0 || checksum(text) != sum) {
             throw wrong(
-                    "allGather of where the ranks run gave rank "
-                            + comm.rank()
-                            + " something else for rank "
-                            + rank
-                            + " than that rank sent");
+                    format(
+                            "allGather of where the ranks run gave rank %s something else for"
+                                    + " rank %s than that rank sent",
+                            comm.rank(), rank));
         }
         String[] parts = new String(text, StandardCharsets.UTF_8).split("\n", -1);
         if (parts.length != CARD_LINES) {
@@ -185,24 +184,19 @@ final class Exchange implements AutoCloseable {
 
     private JcclException otherVersion(int rank, String got, String expected) {
         return new JcclException(
-                "rank "
-                        + rank
-                        + " sent "
-                        + got
-                        + " where rank "
-                        + comm.rank()
-                        + " expected "
-                        + expected
-                        + ": the two run different versions of JCCL; run jccl version on both hosts");
+                format(
+                        "rank %s sent %s where rank %s expected %s: the two run different"
+                                + " versions of JCCL; run jccl version on both hosts",
+                        rank, got, comm.rank(), expected));
     }
 
     private JcclException wrong(String what) {
         return new JcclException(
-                what
-                        + ": engine "
-                        + comm.engine()
-                        + " moves wrong data, so nothing can be measured; run jccl selftest with"
-                        + " the same --engine to see which operations are wrong");
+                format(
+                        "%s: engine %s moves wrong data, so nothing can be measured; run jccl"
+                                + " selftest with the same --engine to see which operations are"
+                                + " wrong",
+                        what, comm.engine()));
     }
 
     private static int checksum(byte[] text) {

@@ -48,7 +48,6 @@ final class MatmulCheck {
         random = new Random(inputs.seed() ^ comm.rank());
     }
 
-    /** Elements compared one by one. */
     long compared() {
         return compared;
     }

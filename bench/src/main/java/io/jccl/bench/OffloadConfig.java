@@ -45,6 +45,11 @@ public record OffloadConfig(
 
     /** Device memory of one layer. */
     public long slotBytes() {
+        return slotBytes(layerBytes, backward);
+    }
+
+    /** Device memory of a layer of such parameters, with or without gradients. */
+    public static long slotBytes(long layerBytes, boolean backward) {
         return (layerBytes + 255) / 256 * 256 * (backward ? 2 : 1);
     }
 }

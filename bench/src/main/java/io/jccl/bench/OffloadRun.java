@@ -317,7 +317,6 @@ public final class OffloadRun implements AutoCloseable {
                 wrong.get());
     }
 
-    /** Sets the work of a layer. */
     private void setWork(LayerSchedule s) {
         if (config.gemm() > 0) {
             return;

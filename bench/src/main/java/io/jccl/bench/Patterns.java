@@ -7,6 +7,9 @@ import java.lang.foreign.MemorySegment;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.DoubleBinaryOperator;
+import java.util.function.LongBinaryOperator;
+import java.util.stream.IntStream;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -69,18 +72,12 @@ public final class Patterns {
      * value or a very negative one in integers. No correct result contains it.
      *
      * @param type element type
-     * @return the byte
      */
     static byte poison(DataType type) {
         return (byte) (type.isInteger() && !type.isUnsigned() ? 0x80 : 0xff);
     }
 
-    /**
-     * The factor of a rank in a pre-multiplied sum.
-     *
-     * @param rank the rank
-     * @return 1, 2 or 3
-     */
+    /** The factor of a rank in a pre-multiplied sum. */
     static int factor(int rank) {
         return 1 + rank % 3;
     }
@@ -190,46 +187,40 @@ public final class Patterns {
 
     private static long reducedLong(
             DataType type, ReduceOp.Kind op, long seed, int index, int ranks) {
-        long result = scaledLong(type, op, seed, 0, index, ranks);
-        for (int rank = 1; rank < ranks; rank++) {
-            long x = scaledLong(type, op, seed, rank, index, ranks);
-            result =
-                    switch (op) {
-                        case SUM, AVG, PRE_MUL_SUM -> result + x;
-                        case PROD -> result * x;
-                        case MIN -> Math.min(result, x);
-                        case MAX -> Math.max(result, x);
-                    };
-        }
+        LongBinaryOperator combined =
+                switch (op) {
+                    case SUM, AVG, PRE_MUL_SUM -> Long::sum;
+                    case PROD -> (a, b) -> a * b;
+                    case MIN -> Math::min;
+                    case MAX -> Math::max;
+                };
+        long result =
+                IntStream.range(0, ranks)
+                        .mapToLong(r -> scale(op, r) * whole(type, op, seed, r, index, ranks))
+                        .reduce(combined)
+                        .orElseThrow();
         return op == ReduceOp.Kind.AVG ? result / ranks : result;
-    }
-
-    private static long scaledLong(
-            DataType type, ReduceOp.Kind op, long seed, int rank, int index, int ranks) {
-        long factor = op == ReduceOp.Kind.PRE_MUL_SUM ? factor(rank) : 1;
-        return factor * whole(type, op, seed, rank, index, ranks);
     }
 
     private static double reducedDouble(
             DataType type, ReduceOp.Kind op, long seed, int index, int ranks) {
-        double result = scaledDouble(type, op, seed, 0, index, ranks);
-        for (int rank = 1; rank < ranks; rank++) {
-            double x = scaledDouble(type, op, seed, rank, index, ranks);
-            result =
-                    switch (op) {
-                        case SUM, AVG, PRE_MUL_SUM -> result + x;
-                        case PROD -> result * x;
-                        case MIN -> Math.min(result, x);
-                        case MAX -> Math.max(result, x);
-                    };
-        }
+        DoubleBinaryOperator combined =
+                switch (op) {
+                    case SUM, AVG, PRE_MUL_SUM -> Double::sum;
+                    case PROD -> (a, b) -> a * b;
+                    case MIN -> Math::min;
+                    case MAX -> Math::max;
+                };
+        double result =
+                IntStream.range(0, ranks)
+                        .mapToDouble(r -> scale(op, r) * real(type, op, seed, r, index, ranks))
+                        .reduce(combined)
+                        .orElseThrow();
         return op == ReduceOp.Kind.AVG ? result / ranks : result;
     }
 
-    private static double scaledDouble(
-            DataType type, ReduceOp.Kind op, long seed, int rank, int index, int ranks) {
-        double factor = op == ReduceOp.Kind.PRE_MUL_SUM ? factor(rank) : 1;
-        return factor * real(type, op, seed, rank, index, ranks);
+    private static int scale(ReduceOp.Kind op, int rank) {
+        return op == ReduceOp.Kind.PRE_MUL_SUM ? factor(rank) : 1;
     }
 
     /** An integer such that the sum over all ranks does not exceed the limit. */

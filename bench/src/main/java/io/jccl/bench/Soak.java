@@ -1,5 +1,7 @@
 package io.jccl.bench;
 
+import static io.jccl.cli.shell.Text.format;
+
 import io.jccl.Communicator;
 import io.jccl.Group;
 import io.jccl.ReduceOp;
@@ -158,12 +160,14 @@ public final class Soak implements AutoCloseable {
         int root = random.nextInt(n) % size;
         Stream stream = random.nextInt(4) == 0 ? beside : inline;
         int block = count;
+        long all = (long) block * size;
+        Check check = new Check(kind, number, stream);
         boolean blocks =
                 switch (kind) {
                     case SCATTER, REDUCE_SCATTER, ALL_TO_ALL, ALL_TO_ALLV -> true;
                     default -> false;
                 };
-        long sent = kind == Kind.BARRIER ? 0 : blocks ? (long) block * size : block;
+        long sent = kind == Kind.BARRIER ? 0 : blocks ? all : block;
         Buffer in = send.slice(0, Math.max(sent, 1));
         for (long i = 0; i < sent; i++) {
             memory.setAtIndex(ValueLayout.JAVA_LONG, i, value(me, i, number));
@@ -174,73 +178,50 @@ public final class Soak implements AutoCloseable {
         switch (kind) {
             case BROADCAST -> {
                 c.broadcast(in, recv.slice(0, block), root, stream);
-                check(kind, number, stream, recv, block, i -> value(world[root], i, number));
+                check.equal(block, i -> value(world[root], i, number));
             }
             case SCATTER -> {
                 c.scatter(in, recv.slice(0, block), root, stream);
                 long at = (long) own * block;
-                check(kind, number, stream, recv, block, i -> value(world[root], at + i, number));
+                check.equal(block, i -> value(world[root], at + i, number));
             }
             case GATHER -> {
-                c.gather(in, recv.slice(0, (long) block * size), root, stream);
-                check(
-                        kind,
-                        number,
-                        stream,
-                        recv,
-                        own == root ? (long) block * size : 0,
+                c.gather(in, recv.slice(0, all), root, stream);
+                check.equal(
+                        own == root ? all : 0,
                         i -> value(world[(int) (i / block)], i % block, number));
             }
             case REDUCE -> {
                 c.reduce(in, recv.slice(0, block), ReduceOp.SUM, root, stream);
-                check(
-                        kind,
-                        number,
-                        stream,
-                        recv,
-                        own == root ? block : 0,
-                        i -> sum(size, world, i, number));
+                check.equal(own == root ? block : 0, i -> sum(size, world, i, number));
             }
             case ALL_REDUCE -> {
                 c.allReduce(in, recv.slice(0, block), ReduceOp.SUM, stream);
-                check(kind, number, stream, recv, block, i -> sum(size, world, i, number));
+                check.equal(block, i -> sum(size, world, i, number));
             }
             case ALL_REDUCE_IN_PLACE -> {
                 c.allReduce(in, ReduceOp.SUM, stream);
-                check(kind, number, stream, send, block, i -> sum(size, world, i, number));
+                check.equal(send, block, i -> sum(size, world, i, number));
             }
             case ALL_GATHER -> {
-                c.allGather(in, recv.slice(0, (long) block * size), stream);
-                check(
-                        kind,
-                        number,
-                        stream,
-                        recv,
-                        (long) block * size,
-                        i -> value(world[(int) (i / block)], i % block, number));
+                c.allGather(in, recv.slice(0, all), stream);
+                check.equal(all, i -> value(world[(int) (i / block)], i % block, number));
             }
             case ALL_GATHERV -> {
                 long[] counts = new long[size];
                 long[] displs = places(size, block, counts);
                 c.allGatherv(in, recv.slice(0, (long) (block + 1) * size), counts, displs, stream);
-                checkBlocks(
-                        kind, number, stream, block, size, (r, i) -> value(world[r], i, number));
+                check.blocks(block, size, (r, i) -> value(world[r], i, number));
             }
             case REDUCE_SCATTER -> {
                 c.reduceScatter(in, recv.slice(0, block), ReduceOp.SUM, stream);
                 long at = (long) own * block;
-                check(kind, number, stream, recv, block, i -> sum(size, world, at + i, number));
+                check.equal(block, i -> sum(size, world, at + i, number));
             }
             case ALL_TO_ALL -> {
-                c.allToAll(in, recv.slice(0, (long) block * size), stream);
+                c.allToAll(in, recv.slice(0, all), stream);
                 long at = (long) own * block;
-                check(
-                        kind,
-                        number,
-                        stream,
-                        recv,
-                        (long) block * size,
-                        i -> value(world[(int) (i / block)], at + i % block, number));
+                check.equal(all, i -> value(world[(int) (i / block)], at + i % block, number));
             }
             case ALL_TO_ALLV -> {
                 long[] counts = new long[size];
@@ -252,13 +233,7 @@ public final class Soak implements AutoCloseable {
                 Buffer out = recv.slice(0, (long) (block + 1) * size);
                 c.allToAllv(in, counts, packed, out, counts, displs, stream);
                 long at = (long) own * block;
-                checkBlocks(
-                        kind,
-                        number,
-                        stream,
-                        block,
-                        size,
-                        (r, i) -> value(world[r], at + i, number));
+                check.blocks(block, size, (r, i) -> value(world[r], at + i, number));
             }
             case RING -> {
                 if (size == 1) {
@@ -272,7 +247,7 @@ public final class Soak implements AutoCloseable {
                             c.send(in, (own + 1) % size, stream);
                             c.recv(recv.slice(0, block), previous, stream);
                         });
-                check(kind, number, stream, recv, block, i -> value(world[previous], i, number));
+                check.equal(block, i -> value(world[previous], i, number));
             }
             case BARRIER -> {
                 c.barrier(stream);
@@ -295,53 +270,54 @@ public final class Soak implements AutoCloseable {
         long of(int rank, long at);
     }
 
-    private void checkBlocks(
-            Kind kind, long number, Stream stream, int block, int size, Expected expected) {
-        long stride = block + 1L;
-        fetch(stream, recv, stride * size - 1);
-        for (int r = 0; r < size; r++) {
-            for (long i = 0; i < block; i++) {
-                compare(kind, number, r * stride + i, expected.of(r, i));
+    /** Waits for an operation and compares its result. */
+    private final class Check {
+        private final Kind kind;
+        private final long number;
+        private final Stream stream;
+
+        Check(Kind kind, long number, Stream stream) {
+            this.kind = kind;
+            this.number = number;
+            this.stream = stream;
+        }
+
+        void blocks(int block, int size, Expected expected) {
+            long stride = block + 1L;
+            fetch(recv, stride * size - 1);
+            for (int r = 0; r < size; r++) {
+                for (long i = 0; i < block; i++) {
+                    compare(r * stride + i, expected.of(r, i));
+                }
             }
         }
-    }
 
-    private void check(
-            Kind kind,
-            long number,
-            Stream stream,
-            Buffer from,
-            long count,
-            LongUnaryOperator expected) {
-        fetch(stream, from, count);
-        for (long i = 0; i < count; i++) {
-            compare(kind, number, i, expected.applyAsLong(i));
+        void equal(long count, LongUnaryOperator expected) {
+            equal(recv, count, expected);
         }
-    }
 
-    private void fetch(Stream stream, Buffer from, long count) {
-        if (count > 0) {
-            stream.copy(from.slice(0, count), staging.slice(0, count));
+        void equal(Buffer from, long count, LongUnaryOperator expected) {
+            fetch(from, count);
+            for (long i = 0; i < count; i++) {
+                compare(i, expected.applyAsLong(i));
+            }
         }
-        stream.synchronize(PATIENCE);
-    }
 
-    private void compare(Kind kind, long number, long at, long expected) {
-        long found = memory.getAtIndex(ValueLayout.JAVA_LONG, at);
-        if (found != expected) {
-            throw new IllegalStateException(
-                    "operation "
-                            + number
-                            + ", "
-                            + kind
-                            + ": element "
-                            + at
-                            + " on rank "
-                            + me
-                            + " is "
-                            + found
-                            + ", expected "
-                            + expected);
+        private void fetch(Buffer from, long count) {
+            if (count > 0) {
+                stream.copy(from.slice(0, count), staging.slice(0, count));
+            }
+            stream.synchronize(PATIENCE);
+        }
+
+        private void compare(long at, long expected) {
+            long found = memory.getAtIndex(ValueLayout.JAVA_LONG, at);
+            if (found != expected) {
+                throw new IllegalStateException(
+                        format(
+                                "operation %s, %s: element %s on rank %s is %s, expected %s",
+                                number, kind, at, me, found, expected));
+            }
         }
     }
 

@@ -77,11 +77,7 @@ final class WarmUpPhase {
         this.timer = new BatchTimer(config.timing(), comm);
     }
 
-    /**
-     * Runs all paths. All ranks call it.
-     *
-     * @return the warm-up
-     */
+    /** Runs all paths. All ranks call it. */
     Report.WarmUp run() {
         List<Long> sizes = sizes(config.sizes());
         int kinds = config.collective().reduces() ? config.ops().size() : 1;

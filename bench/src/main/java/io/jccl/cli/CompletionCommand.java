@@ -1,36 +1,27 @@
 package io.jccl.cli;
 
-import io.jccl.cli.shell.Version;
+import io.jccl.cli.shell.Subcommand;
 import java.io.PrintWriter;
 import java.util.Arrays;
 import java.util.List;
-import java.util.Objects;
-import java.util.concurrent.Callable;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
-import org.jspecify.annotations.Nullable;
 import picocli.AutoComplete;
 import picocli.CommandLine;
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Model.OptionSpec;
-import picocli.CommandLine.Spec;
 
 /** Prints a script by which bash and zsh complete commands, options and their values. */
 @Command(
-        mixinStandardHelpOptions = true,
-        usageHelpAutoWidth = true,
-        versionProvider = Version.class,
         footer = {
             "",
             "  source <(jccl completion)                 # in ~/.bashrc or ~/.zshrc",
             "  jccl completion > /etc/bash_completion.d/jccl",
         })
-final class CompletionCommand implements Callable<Integer> {
+final class CompletionCommand extends Subcommand {
     /** Labels that list all values: {@code <core|numa|none>}. */
     private static final Pattern VALUES = Pattern.compile("<([a-z0-9_]+(?:\\|[a-z0-9_]+)+)>");
-
-    @Spec private @Nullable CommandSpec spec;
 
     @Override
     public Integer call() {
@@ -49,7 +40,7 @@ final class CompletionCommand implements Callable<Integer> {
                 }
             }
         }
-        PrintWriter out = Objects.requireNonNull(spec).commandLine().getOut();
+        PrintWriter out = out();
         out.print(AutoComplete.bash("jccl", top));
         out.flush();
         return 0;

@@ -90,14 +90,7 @@ final class DeviceProducts implements AutoCloseable {
             fill(a, n, MatmulInputs.A);
             fill(b, n, MatmulInputs.A + 1);
             Runnable one = product(type, n, a, b, c);
-            Meter.Work work =
-                    times -> {
-                        for (int i = 0; i < times; i++) {
-                            one.run();
-                        }
-                        stream.synchronize();
-                    };
-            return use.apply(work, c);
+            return use.apply(Meter.Work.enqueued(one, stream), c);
         }
     }
 

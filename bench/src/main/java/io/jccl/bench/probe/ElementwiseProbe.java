@@ -139,12 +139,7 @@ final class ElementwiseProbe {
                 Buffer to = device.allocate(DataType.BFLOAT16, count)) {
             compute.fill(from, 1.0 / 3, stream);
             Timing timing =
-                    meter.apply(times -> {
-                        for (int i = 0; i < times; i++) {
-                            compute.cast(from, to, stream);
-                        }
-                        stream.synchronize();
-                    });
+                    meter.apply(Meter.Work.enqueued(() -> compute.cast(from, to, stream), stream));
             return outcome(timing, wrong(to, count - 1, THIRD, 0));
         }
     }
@@ -160,12 +155,10 @@ final class ElementwiseProbe {
             // To and fro, so that the sum stays exact.
             long[] step = {0};
             Timing timing =
-                    meter.apply(times -> {
-                        for (int i = 0; i < times; i++) {
-                            compute.axpy(step[0]++ % 2 == 0 ? 1 : -1, x, y, stream);
-                        }
-                        stream.synchronize();
-                    });
+                    meter.apply(
+                            Meter.Work.enqueued(
+                                    () -> compute.axpy(step[0]++ % 2 == 0 ? 1 : -1, x, y, stream),
+                                    stream));
             return outcome(timing, wrong(y, count - 1, 2.0 + step[0] % 2, 0));
         }
     }
@@ -180,12 +173,7 @@ final class ElementwiseProbe {
             compute.fill(a, 1, stream);
             compute.fill(b, 2, stream);
             Timing timing =
-                    meter.apply(times -> {
-                        for (int i = 0; i < times; i++) {
-                            compute.add(a, b, c, stream);
-                        }
-                        stream.synchronize();
-                    });
+                    meter.apply(Meter.Work.enqueued(() -> compute.add(a, b, c, stream), stream));
             return outcome(timing, wrong(c, count - 1, 3, 0));
         }
     }
@@ -199,12 +187,10 @@ final class ElementwiseProbe {
             compute.fill(ones, 1, stream);
             long[] step = {0};
             Timing timing =
-                    meter.apply(times -> {
-                        for (int i = 0; i < times; i++) {
-                            state.step(ones, null, ++step[0], RATE, 1, stream);
-                        }
-                        stream.synchronize();
-                    });
+                    meter.apply(
+                            Meter.Work.enqueued(
+                                    () -> state.step(ones, null, ++step[0], RATE, 1, stream),
+                                    stream));
             double expected = -RATE * step[0];
             double bound = roundingError(step[0], expected);
             return outcome(timing, wrong(state.parameters(), count - 1, expected, bound));

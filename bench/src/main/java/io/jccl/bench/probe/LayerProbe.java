@@ -1,12 +1,13 @@
 package io.jccl.bench.probe;
 
+import static io.jccl.cli.shell.Text.format;
+
 import io.jccl.bindings.NativeLibraryUnavailableException;
 import io.jccl.device.DataType;
 import io.jccl.error.JcclException;
 import io.jccl.train.TransformerLayer;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Locale;
 import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 
@@ -65,11 +66,9 @@ final class LayerProbe {
                     heads,
                     0,
                     Outcome.skipped(
-                            "needs "
-                                    + bytes
-                                    + " bytes, more than the "
-                                    + room
-                                    + " that may be used"),
+                            format(
+                                    "needs %s bytes, more than the %s that may be used",
+                                    bytes, room)),
                     null);
         }
         // Two forward and two backward passes, the latter with twice the operations, and the check.
@@ -77,12 +76,10 @@ final class LayerProbe {
         double seconds = rate == 0 ? 0 : 12 * flops / rate;
         if (seconds > share) {
             String note =
-                    String.format(
-                            Locale.ROOT,
+                    format(
                             "would take %.1f s, more than the %.1f s left for it; raise"
                                     + " --time-budget",
-                            seconds,
-                            share);
+                            seconds, share);
             return row(hidden, heads, 0, Outcome.skipped(note), null);
         }
         try {
@@ -105,12 +102,10 @@ final class LayerProbe {
             if (!(error < TOLERANCE)) {
                 Outcome wrong =
                         Outcome.wrong(
-                                String.format(
-                                        Locale.ROOT,
+                                format(
                                         "the gradient differs from a difference of outputs by"
                                                 + " %.3g of its length, expected less than %s",
-                                        error,
-                                        TOLERANCE));
+                                        error, TOLERANCE));
                 return row(hidden, heads, layer.flops(), wrong, wrong);
             }
             Timing forward = Meter.measure(times -> repeat(layer::forward, times), share / 3);

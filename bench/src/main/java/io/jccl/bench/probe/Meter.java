@@ -1,5 +1,6 @@
 package io.jccl.bench.probe;
 
+import io.jccl.device.Stream;
 import java.util.Arrays;
 
 /**
@@ -43,6 +44,16 @@ final class Meter {
          * @param times number of runs
          */
         void run(int times);
+
+        /** An operation that is enqueued some times and then waited for. */
+        static Work enqueued(Runnable one, Stream stream) {
+            return times -> {
+                for (int i = 0; i < times; i++) {
+                    one.run();
+                }
+                stream.synchronize();
+            };
+        }
     }
 
     private final Work work;
@@ -72,9 +83,7 @@ final class Meter {
      * Measures within a time limit. An operation that takes longer than the limit runs twice:
      * warm-up and measurement.
      *
-     * @param work the timed operation
      * @param share seconds
-     * @return times of one operation
      */
     static Timing measure(Work work, double share) {
         Meter meter = new Meter(work);

@@ -73,7 +73,6 @@ public record ProbeReport(List<Chart> charts, ProbeResult.Roofline roofline) {
         return new ProbeReport(charts, result.roofline());
     }
 
-    /** The lines of a chart. */
     private static final class Lines {
         private final Map<String, List<Point>> all = new LinkedHashMap<>();
 

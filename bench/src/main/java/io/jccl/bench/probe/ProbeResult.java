@@ -3,6 +3,7 @@ package io.jccl.bench.probe;
 import io.jccl.cli.doctor.Hardware;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.stream.Stream;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -229,29 +230,6 @@ public record ProbeResult(
         public record Point(String name, double flopsPerByte, double teraflops) {}
     }
 
-    ProbeResult withWarnings(List<String> all) {
-        return new ProbeResult(
-                schema,
-                jcclVersion,
-                startTime,
-                arguments,
-                seconds,
-                loadBefore,
-                loadAfter,
-                all,
-                machine,
-                device,
-                gpus,
-                matmul,
-                elementwise,
-                memory,
-                latency,
-                copies,
-                allReduce,
-                layers,
-                roofline);
-    }
-
     /**
      * Wrong results and failures.
      *
@@ -276,7 +254,6 @@ public record ProbeResult(
         }
     }
 
-    /** All timings of the result. */
     List<Timing> timings() {
         List<Outcome> all = new ArrayList<>();
         matmul.forEach(r -> all.add(r.outcome));
@@ -285,13 +262,6 @@ public record ProbeResult(
         latency.forEach(r -> all.add(r.outcome));
         layers.forEach(r -> all.add(r.forward));
         layers.forEach(r -> all.add(r.backward));
-        List<Timing> timings = new ArrayList<>();
-        for (Outcome o : all) {
-            Timing t = o.timing();
-            if (t != null) {
-                timings.add(t);
-            }
-        }
-        return timings;
+        return all.stream().flatMap(o -> Stream.ofNullable(o.timing())).toList();
     }
 }

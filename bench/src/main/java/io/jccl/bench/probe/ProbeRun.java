@@ -1,5 +1,7 @@
 package io.jccl.bench.probe;
 
+import static io.jccl.cli.shell.Text.format;
+
 import io.jccl.cli.doctor.Hardware;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.Version;
@@ -12,7 +14,6 @@ import java.time.temporal.ChronoUnit;
 import java.util.ArrayList;
 import java.util.EnumSet;
 import java.util.List;
-import java.util.Locale;
 import java.util.Set;
 import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
@@ -126,6 +127,7 @@ public final class ProbeRun {
             }
         }
         progress.erase();
+        List<String> warnings = new ArrayList<>();
         ProbeResult result =
                 new ProbeResult(
                         ProbeResult.SCHEMA,
@@ -135,7 +137,7 @@ public final class ProbeRun {
                         (System.nanoTime() - start) / 1e9,
                         before,
                         load(),
-                        List.of(),
+                        warnings,
                         machine,
                         new ProbeResult.Measured(
                                 config.cuda() ? "cuda" : "host",
@@ -150,7 +152,9 @@ public final class ProbeRun {
                         allReduce,
                         layers,
                         Rooflines.of(products, elementwise, memory, layers));
-        return result.withWarnings(warnings(result, before));
+        // By the measurements, which the result collects.
+        warnings.addAll(warnings(result.timings(), before));
+        return result;
     }
 
     /** The measured device first, then the others of its kind. */
@@ -199,26 +203,22 @@ public final class ProbeRun {
         return load < 0 ? null : Double.valueOf(load);
     }
 
-    private List<String> warnings(ProbeResult result, @Nullable Double before) {
+    private List<String> warnings(List<Timing> timings, @Nullable Double before) {
         List<String> all = new ArrayList<>();
         if (before != null && before > IDLE * machine.availableCpus()) {
             all.add(
-                    String.format(
-                            Locale.ROOT,
+                    format(
                             "the load was %.2f on %d CPUs before the probe began: other work slowed"
                                     + " what was measured; run it again on an idle machine",
-                            before,
-                            machine.availableCpus()));
+                            before, machine.availableCpus()));
         }
-        List<Timing> timings = result.timings();
         long unsteady = timings.stream().filter(t -> !t.steady()).count();
         if (all.isEmpty() && unsteady > timings.size() / 2) {
             all.add(
-                    unsteady
-                            + " of "
-                            + timings.size()
-                            + " measurements were not steady when their time was over; run it again"
-                            + " on an idle machine, or raise --time-budget");
+                    format(
+                            "%s of %s measurements were not steady when their time was over; run"
+                                    + " it again on an idle machine, or raise --time-budget",
+                            unsteady, timings.size()));
         }
         return all;
     }

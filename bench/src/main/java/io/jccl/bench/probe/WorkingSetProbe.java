@@ -152,15 +152,7 @@ final class WorkingSetProbe {
                         case WRITE -> () -> compute.fill(a, 4, stream);
                         case TRIAD -> () -> compute.add(a, b, c, stream);
                     };
-            Timing timing =
-                    Meter.measure(
-                            times -> {
-                                for (int i = 0; i < times; i++) {
-                                    once.run();
-                                }
-                                stream.synchronize();
-                            },
-                            share);
+            Timing timing = Meter.measure(Meter.Work.enqueued(once, stream), share);
             double found =
                     switch (loop) {
                         case READ -> norm.get(0);

@@ -10,7 +10,6 @@ import org.jspecify.annotations.Nullable;
  * vectorizes these loops; the third is STREAM's triad (McCalpin, 1995).
  */
 final class WorkingSets implements AutoCloseable {
-    /** Access patterns. */
     enum Loop {
         /** Compares two equal arrays: a vectorized intrinsic of the JVM. */
         READ(2),
@@ -53,7 +52,6 @@ final class WorkingSets implements AutoCloseable {
      * Fills the arrays.
      *
      * @param loop access pattern
-     * @param bytes bytes of all arrays of all threads
      * @param threads number of threads
      */
     WorkingSets(Loop loop, long bytes, int threads) {

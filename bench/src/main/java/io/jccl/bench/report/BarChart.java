@@ -1,7 +1,7 @@
 package io.jccl.bench.report;
 
 import static io.jccl.bench.report.Markup.escape;
-import static io.jccl.bench.report.Markup.print;
+import static io.jccl.cli.shell.Text.format;
 
 import java.util.List;
 
@@ -135,13 +135,11 @@ public final class BarChart implements Chart {
         }
         for (int i = 0; i < names.size(); i++) {
             List<String> lines = lines(names.get(i));
-            print(
-                    out,
-                    "<g class=\"entry key c%d\" data-k=\"c%d\"><rect class=\"fill\" x=\"8\" y=\"%d\""
-                            + " width=\"14\" height=\"12\"/>",
-                    i % COLOURS,
-                    i % COLOURS,
-                    y + 4);
+            out.append(
+                    format(
+                            "<g class=\"entry key c%d\" data-k=\"c%d\"><rect class=\"fill\""
+                                    + " x=\"8\" y=\"%d\" width=\"14\" height=\"12\"/>",
+                            i % COLOURS, i % COLOURS, y + 4));
             for (String line : lines) {
                 Markup.text(out, 28, y + 14, "entry-name", "start", line);
                 y += ROW;
@@ -158,22 +156,22 @@ public final class BarChart implements Chart {
         }
         for (Bar b : g.bars) {
             double end = 8 + length(b.value);
-            print(
-                    out,
-                    "<g class=\"curve c%d\"><rect class=\"fill bar\" x=\"8\" y=\"%d\""
-                            + " width=\"%.1f\" height=\"%d\"><title>%s</title></rect>",
-                    b.colour % COLOURS,
-                    y,
-                    Math.max(1, length(b.value)),
-                    THICK,
-                    escape(b.tip));
+            out.append(
+                    format(
+                            "<g class=\"curve c%d\"><rect class=\"fill bar\" x=\"8\" y=\"%d\""
+                                    + " width=\"%.1f\" height=\"%d\"><title>%s</title></rect>",
+                            b.colour % COLOURS,
+                            y,
+                            Math.max(1, length(b.value)),
+                            THICK,
+                            escape(b.tip)));
             if (Double.isFinite(b.low) && Double.isFinite(b.high)) {
-                print(
-                        out,
-                        "<path class=\"whisker\" d=\"M%.1f,%d v6 m0,-3 H%.1f m0,-3 v6\"/>",
-                        8 + length(Math.max(0, b.low)),
-                        y + THICK / 2 - 3,
-                        8 + length(b.high));
+                out.append(
+                        format(
+                                "<path class=\"whisker\" d=\"M%.1f,%d v6 m0,-3 H%.1f m0,-3 v6\"/>",
+                                8 + length(Math.max(0, b.low)),
+                                y + THICK / 2 - 3,
+                                8 + length(b.high)));
                 end = Math.max(end, 8 + length(b.high));
             }
             Markup.text(out, end + 6, y + 10, "tick", "start", b.text);

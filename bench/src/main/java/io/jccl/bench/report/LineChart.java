@@ -1,12 +1,12 @@
 package io.jccl.bench.report;
 
 import static io.jccl.bench.report.Markup.escape;
-import static io.jccl.bench.report.Markup.print;
+import static io.jccl.cli.shell.Text.format;
+import static io.jccl.cli.shell.Text.lower;
 
 import java.util.ArrayList;
 import java.util.DoubleSummaryStatistics;
 import java.util.List;
-import java.util.Locale;
 import java.util.function.ToDoubleFunction;
 import java.util.stream.Collectors;
 import java.util.stream.DoubleStream;
@@ -248,13 +248,10 @@ public final class LineChart implements Chart {
         for (int i = 0; i < heading.size(); i++) {
             Markup.text(out, 8, 16 + ROW * i, small ? "name" : "heading", "start", heading.get(i));
         }
-        print(
-                out,
-                "<rect class=\"plot\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>%n",
-                LEFT,
-                top,
-                right - LEFT,
-                bottom - top);
+        out.append(
+                format(
+                        "<rect class=\"plot\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>%n",
+                        LEFT, top, right - LEFT, bottom - top));
         if (!small) {
             Markup.text(out, 8, top - 9, "label", "start", up.label());
         }
@@ -267,16 +264,16 @@ public final class LineChart implements Chart {
                 across.label());
         grid(out);
         for (Mark mark : marks) {
-            print(
-                    out,
-                    "<line class=\"mark m%d\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\">"
-                            + "<title>%s</title></line>%n",
-                    marks.indexOf(mark) % 3,
-                    LEFT,
-                    right,
-                    y(mark.y),
-                    y(mark.y),
-                    escape(mark.name));
+            out.append(
+                    format(
+                            "<line class=\"mark m%d\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\""
+                                    + " y2=\"%.1f\"><title>%s</title></line>%n",
+                            marks.indexOf(mark) % 3,
+                            LEFT,
+                            right,
+                            y(mark.y),
+                            y(mark.y),
+                            escape(mark.name)));
         }
         for (int i = 0; i < series.size(); i++) {
             curve(out, i);
@@ -290,13 +287,10 @@ public final class LineChart implements Chart {
             double at = x(v);
             String text = across.text(v);
             double half = Markup.width(text, FONT - 1) / 2;
-            print(
-                    out,
-                    "<line class=\"grid\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>%n",
-                    at,
-                    at,
-                    top,
-                    bottom);
+            out.append(
+                    format(
+                            "<line class=\"grid\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>%n",
+                            at, at, top, bottom));
             if (at - half > end && at + half <= width()) {
                 Markup.text(out, at, bottom + 15, "tick", "middle", text);
                 end = at + half + 4;
@@ -305,13 +299,10 @@ public final class LineChart implements Chart {
         double below = 1e9;
         for (double v : up.ticks(leastY, mostY, small ? 4 : 8)) {
             double at = y(v);
-            print(
-                    out,
-                    "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>%n",
-                    LEFT,
-                    right,
-                    at,
-                    at);
+            out.append(
+                    format(
+                            "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>%n",
+                            LEFT, right, at, at));
             if (below - at >= FONT) {
                 Markup.text(out, LEFT - 6, at + 4, "tick", "end", up.text(v));
                 below = at;
@@ -321,16 +312,16 @@ public final class LineChart implements Chart {
 
     private void curve(StringBuilder out, int index) {
         Series s = series.get(index);
-        String style = s.line.name().toLowerCase(Locale.ROOT);
-        print(out, "<g class=\"curve k%d c%d %s\">%n", index, s.colour % COLOURS, style);
+        String style = lower(s.line);
+        out.append(format("<g class=\"curve k%d c%d %s\">%n", index, s.colour % COLOURS, style));
         band(out, s);
         String points =
                 s.points.stream().map(p -> place(p.x, p.y)).collect(Collectors.joining(" "));
         if (s.line == Line.FAINT) {
             // A path, so that the polylines of the document are the curves alone.
-            print(out, "<path class=\"line\" d=\"M%s\"/>%n", points.replace(" ", " L"));
+            out.append(format("<path class=\"line\" d=\"M%s\"/>%n", points.replace(" ", " L")));
         } else if (s.line != Line.NONE) {
-            print(out, "<polyline class=\"line\" points=\"%s\"/>%n", points);
+            out.append(format("<polyline class=\"line\" points=\"%s\"/>%n", points));
         }
         if (s.line != Line.FAINT) {
             int most = small ? MOST_SMALL_DOTS : MOST_DOTS;
@@ -338,20 +329,21 @@ public final class LineChart implements Chart {
             int stride = s.line == Line.NONE ? 1 : Math.ceilDiv(s.points.size(), most);
             for (int i = 0; i < s.points.size(); i += stride) {
                 Point p = s.points.get(i);
-                print(
-                        out,
-                        "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%s\"><title>%s</title></circle>%n",
-                        x(p.x),
-                        y(p.y),
-                        small || s.points.size() > MOST_DOTS / 2 ? "2" : "3",
-                        escape(p.tip));
+                out.append(
+                        format(
+                                "<circle cx=\"%.1f\" cy=\"%.1f\""
+                                        + " r=\"%s\"><title>%s</title></circle>%n",
+                                x(p.x),
+                                y(p.y),
+                                small || s.points.size() > MOST_DOTS / 2 ? "2" : "3",
+                                escape(p.tip)));
             }
         }
         out.append("</g>\n");
     }
 
     private String place(double x, double y) {
-        return String.format(Locale.ROOT, "%.1f,%.1f", x(x), y(y));
+        return format("%.1f,%.1f", x(x), y(y));
     }
 
     private void band(StringBuilder out, Series s) {
@@ -362,10 +354,10 @@ public final class LineChart implements Chart {
         }
         Stream<String> there = with.stream().map(p -> place(p.x, p.high));
         Stream<String> back = with.reversed().stream().map(p -> place(p.x, p.low));
-        print(
-                out,
-                "<polygon class=\"band\" points=\"%s\"/>%n",
-                Stream.concat(there, back).collect(Collectors.joining(" ")));
+        out.append(
+                format(
+                        "<polygon class=\"band\" points=\"%s\"/>%n",
+                        Stream.concat(there, back).collect(Collectors.joining(" "))));
     }
 
     /** Lays out the entries, as many in a row as fit. */
@@ -398,38 +390,31 @@ public final class LineChart implements Chart {
         StringBuilder out = new StringBuilder();
         boolean mark = index >= series.size();
         if (mark) {
-            print(out, "<g class=\"entry\">");
-            print(
-                    out,
-                    "<line class=\"mark m%d\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>",
-                    (index - series.size()) % 3,
-                    x,
-                    x + 26,
-                    y + 9,
-                    y + 9);
+            out.append(format("<g class=\"entry\">"));
+            out.append(
+                    format(
+                            "<line class=\"mark m%d\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\""
+                                    + " y2=\"%d\"/>",
+                            (index - series.size()) % 3, x, x + 26, y + 9, y + 9));
         } else {
             Series s = series.get(index);
-            print(
-                    out,
-                    "<g class=\"entry key c%d %s\" data-k=\"k%d\">",
-                    s.colour % COLOURS,
-                    s.line.name().toLowerCase(Locale.ROOT),
-                    index);
+            out.append(
+                    format(
+                            "<g class=\"entry key c%d %s\" data-k=\"k%d\">",
+                            s.colour % COLOURS, lower(s.line), index));
             if (s.line != Line.NONE) {
-                print(
-                        out,
-                        "<line class=\"line\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>",
-                        x,
-                        x + 26,
-                        y + 9,
-                        y + 9);
+                out.append(
+                        format(
+                                "<line class=\"line\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\""
+                                        + " y2=\"%d\"/>",
+                                x, x + 26, y + 9, y + 9));
             }
             if (s.line != Line.FAINT) {
-                print(
-                        out,
-                        "<rect class=\"dot\" x=\"%.1f\" y=\"%d\" width=\"6\" height=\"6\" rx=\"3\"/>",
-                        x + 10,
-                        y + 6);
+                out.append(
+                        format(
+                                "<rect class=\"dot\" x=\"%.1f\" y=\"%d\" width=\"6\" height=\"6\""
+                                        + " rx=\"3\"/>",
+                                x + 10, y + 6));
             }
         }
         for (int i = 0; i < lines.size(); i++) {

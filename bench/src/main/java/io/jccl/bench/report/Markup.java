@@ -1,12 +1,13 @@
 package io.jccl.bench.report;
 
+import static io.jccl.cli.shell.Text.format;
+
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Locale;
 
 /** Helpers of charts and pages for writing SVG and HTML. */
 final class Markup {
@@ -45,22 +46,13 @@ final class Markup {
         };
     }
 
-    @SuppressWarnings("AnnotateFormatMethod") // the annotation would be a dependency
-    static void print(StringBuilder out, String pattern, Object... values) {
-        out.append(String.format(Locale.ROOT, pattern, values));
-    }
-
     /** A line of text; the style is one of the classes in chart.css. */
     static void text(
             StringBuilder out, double x, double y, String style, String anchor, String value) {
-        print(
-                out,
-                "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\" text-anchor=\"%s\">%s</text>%n",
-                x,
-                y,
-                style,
-                anchor,
-                escape(value));
+        out.append(
+                format(
+                        "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\" text-anchor=\"%s\">%s</text>%n",
+                        x, y, style, anchor, escape(value)));
     }
 
     /** The approximate width of a text, in the unit of the font's size. */

@@ -1,7 +1,7 @@
 package io.jccl.bench.report;
 
 import static io.jccl.bench.report.Markup.escape;
-import static io.jccl.bench.report.Markup.print;
+import static io.jccl.cli.shell.Text.format;
 
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
@@ -108,8 +108,7 @@ public final class Page {
      */
     public String html() {
         StringBuilder out = new StringBuilder();
-        print(
-                out,
+        String head =
                 """
                 <!DOCTYPE html>
                 <html lang="en"><head><meta charset="utf-8"/>
@@ -120,26 +119,24 @@ public final class Page {
                 <style>
                 %s%s</style></head><body>
                 <h1>%s</h1>
-                """,
-                escape(title),
-                Markup.resource("chart.css"),
-                style(),
-                escape(title));
+                """;
+        String css = Markup.resource("chart.css");
+        out.append(format(head, escape(title), css, style(), escape(title)));
         if (!facts.isEmpty()) {
             out.append("<dl>\n");
             facts.forEach((name, value) ->
-                    print(out, "<dt>%s</dt><dd>%s</dd>%n", escape(name), escape(value)));
+                    out.append(format("<dt>%s</dt><dd>%s</dd>%n", escape(name), escape(value))));
             out.append("</dl>\n");
         }
-        warnings.forEach(w -> print(out, "<p class=\"warning\">%s</p>%n", escape(w)));
+        warnings.forEach(w -> out.append(format("<p class=\"warning\">%s</p>%n", escape(w))));
         for (Object part : parts) {
             switch (part) {
                 case Figure f -> html(out, f);
                 case Table t -> t.html(out);
-                default -> print(out, "<pre>%s</pre>%n", escape(part.toString()));
+                default -> out.append(format("<pre>%s</pre>%n", escape(part.toString())));
             }
         }
-        print(out, "<div id=\"tip\" role=\"status\"></div>%n<script>%n");
+        out.append(format("<div id=\"tip\" role=\"status\"></div>%n<script>%n"));
         return out.append(Markup.resource("page.js"))
                 .append("</script></body></html>\n")
                 .toString();
@@ -147,11 +144,11 @@ public final class Page {
 
     private static void html(StringBuilder out, Figure f) {
         boolean small = f.charts().getFirst().width() < 300;
-        print(out, "<section><h2>%s</h2>%n", escape(f.title()));
+        out.append(format("<section><h2>%s</h2>%n", escape(f.title())));
         if (!f.caption().isEmpty()) {
-            print(out, "<p>%s</p>%n", escape(f.caption()));
+            out.append(format("<p>%s</p>%n", escape(f.caption())));
         }
-        print(out, "<div class=\"%s\">%n", small ? "charts small" : "charts");
+        out.append(format("<div class=\"%s\">%n", small ? "charts small" : "charts"));
         for (Chart c : f.charts()) {
             svg(out, c, "");
         }
@@ -159,13 +156,10 @@ public final class Page {
     }
 
     private static void svg(StringBuilder out, Chart c, String place) {
-        print(
-                out,
-                "<svg class=\"chart\" %sviewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"%s\">%n",
-                place,
-                c.width(),
-                c.height(),
-                escape(c.title()));
+        out.append(
+                format(
+                        "<svg class=\"chart\" %sviewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"%s\">%n",
+                        place, c.width(), c.height(), escape(c.title())));
         c.draw(out);
         out.append("</svg>\n");
     }
@@ -193,17 +187,15 @@ public final class Page {
         }
         int width = COLUMNS_WIDTH + 2 * GAP;
         StringBuilder whole = new StringBuilder();
-        print(
-                whole,
-                "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\""
-                        + " height=\"%d\" role=\"img\">%n<title>%s</title>%n<style>%n%s</style>%n"
-                        + "<rect class=\"paper\" width=\"100%%\" height=\"100%%\"/>%n",
-                width,
-                y + GAP,
-                width,
-                y + GAP,
-                escape(title),
-                Markup.resource("chart.css"));
+        whole.append(
+                format(
+                        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\">%n<title>%s</title>%n<style>%n%s</style>%n<rect class=\"paper\" width=\"100%%\" height=\"100%%\"/>%n",
+                        width,
+                        y + GAP,
+                        width,
+                        y + GAP,
+                        escape(title),
+                        Markup.resource("chart.css")));
         return whole.append(out).append("</svg>\n").toString();
     }
 
@@ -242,8 +234,8 @@ public final class Page {
      */
     public String text() {
         StringBuilder out = new StringBuilder();
-        facts.forEach((name, value) -> print(out, "# %s: %s%n", name, value));
-        warnings.forEach(w -> print(out, "# WARNING: %s%n", w));
+        facts.forEach((name, value) -> out.append(format("# %s: %s%n", name, value)));
+        warnings.forEach(w -> out.append(format("# WARNING: %s%n", w)));
         for (Object part : parts) {
             if (part instanceof Table t) {
                 out.append("#\n").append(t.text());

@@ -1,5 +1,7 @@
 package io.jccl.bench.report;
 
+import static io.jccl.cli.shell.Text.format;
+
 import java.util.List;
 
 /**
@@ -54,9 +56,9 @@ public record Table(String title, List<String> header, List<List<String>> rows, 
     }
 
     void html(StringBuilder out) {
-        Markup.print(out, "<div class=\"wide\"><table%s>", words ? " class=\"words\"" : "");
+        out.append(format("<div class=\"wide\"><table%s>", words ? " class=\"words\"" : ""));
         if (!title.isEmpty()) {
-            Markup.print(out, "<caption>%s</caption>", Markup.escape(title));
+            out.append(format("<caption>%s</caption>", Markup.escape(title)));
         }
         out.append("<thead>");
         row(out, "th", header);
@@ -68,7 +70,7 @@ public record Table(String title, List<String> header, List<List<String>> rows, 
     private static void row(StringBuilder out, String cell, List<String> cells) {
         out.append("<tr>");
         for (String text : cells) {
-            Markup.print(out, "<%s>%s</%s>", cell, Markup.escape(text), cell);
+            out.append(format("<%s>%s</%s>", cell, Markup.escape(text), cell));
         }
         out.append("</tr>\n");
     }

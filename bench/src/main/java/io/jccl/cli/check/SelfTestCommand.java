@@ -1,5 +1,7 @@
 package io.jccl.cli.check;
 
+import static io.jccl.cli.shell.Text.format;
+
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.ReduceOp;
@@ -7,6 +9,7 @@ import io.jccl.cli.shell.Count;
 import io.jccl.cli.shell.Engine;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.RankOptions;
+import io.jccl.cli.shell.Subcommand;
 import io.jccl.cli.shell.Verdict;
 import io.jccl.cli.shell.Version;
 import io.jccl.contract.Case;
@@ -23,33 +26,22 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import java.util.TreeMap;
-import java.util.concurrent.Callable;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Command;
-import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
-import picocli.CommandLine.ParameterException;
-import picocli.CommandLine.Spec;
 
 /** Runs the engine contract on the available devices and prints a table. */
 @Command(
-        mixinStandardHelpOptions = true,
-        sortOptions = false,
-        usageHelpAutoWidth = true,
-        versionProvider = Version.class,
         footer = {
             "",
             "Exit status: 0 if every case passed, 1 if one failed, 2 for a mistake on the command"
                     + " line.",
         })
-public final class SelfTestCommand implements Callable<Integer> {
+public final class SelfTestCommand extends Subcommand {
     private static final Duration TIMEOUT = Duration.ofSeconds(60);
     private static final int MOST_SHOWN = 5;
-
-    @Spec private @Nullable CommandSpec spec;
 
     @Option(
             names = {"-g", "--ranks"},
@@ -87,14 +79,9 @@ public final class SelfTestCommand implements Callable<Integer> {
 
     @Override
     public Integer call() throws InterruptedException {
-        if (spec == null) {
-            throw new IllegalStateException("not run by picocli");
-        }
-        if (ranks > RankOptions.MOST_RANKS) {
-            throw new ParameterException(
-                    spec.commandLine(),
-                    "-g/--ranks is " + ranks + ", expected 1 to " + RankOptions.MOST_RANKS);
-        }
+        require(
+                ranks <= RankOptions.MOST_RANKS,
+                "-g/--ranks is " + ranks + ", expected 1 to " + RankOptions.MOST_RANKS);
         Engine chosen = Engine.of(engine, System.getenv());
         CommunicatorOptions options = CommunicatorOptions.DEFAULT.withTimeout(TIMEOUT);
         if (chosen == Engine.MPI) {
@@ -119,7 +106,7 @@ public final class SelfTestCommand implements Callable<Integer> {
             out.println("# ranks share a GPU: they meet before they free memory, and do not split");
         }
         out.flush();
-        Progress progress = progress();
+        Progress progress = Progress.to(err());
         int all = cases.size();
         List<RankLoop.Failure> failures =
                 RankLoop.onThreads(
@@ -157,7 +144,7 @@ public final class SelfTestCommand implements Callable<Integer> {
                                         comm.engine()));
             }
             List<RankLoop.Failure> failures = new ArrayList<>();
-            Progress progress = comm.rank() == 0 ? progress() : Progress.none();
+            Progress progress = comm.rank() == 0 ? Progress.to(err()) : Progress.none();
             RankLoop.run(
                     comm.rank(),
                     cases,
@@ -213,41 +200,24 @@ public final class SelfTestCommand implements Callable<Integer> {
                 .limit(MOST_SHOWN)
                 .forEach(f ->
                         out.println(
-                                "# "
-                                        + Verdict.bad("FAILED ")
-                                        + cases.get(f.index())
-                                        + " on rank "
-                                        + f.rank()
-                                        + ": "
-                                        + f.message()));
+                                format(
+                                        "# %s%s on rank %s: %s",
+                                        Verdict.bad("FAILED "),
+                                        cases.get(f.index()),
+                                        f.rank(),
+                                        f.message())));
         out.println(
-                "# "
-                        + cases.size()
-                        + " cases, "
-                        + failed
-                        + " failed, "
-                        + missed
-                        + " not run: "
-                        + Verdict.of(failed + missed == 0, "OK", "FAILED"));
+                format(
+                        "# %s cases, %s failed, %s not run: %s",
+                        cases.size(),
+                        failed,
+                        missed,
+                        Verdict.of(failed + missed == 0, "OK", "FAILED")));
         out.flush();
         return failed + missed == 0 ? 0 : 1;
     }
 
     private static String line(Object... columns) {
-        return String.format(Locale.ROOT, "%-16s %8s %8s %8s %8s", columns);
-    }
-
-    private Progress progress() {
-        if (spec == null) {
-            throw new IllegalStateException("not run by picocli");
-        }
-        return Progress.to(spec.commandLine().getErr());
-    }
-
-    private PrintWriter out() {
-        if (spec == null) {
-            throw new IllegalStateException("not run by picocli");
-        }
-        return spec.commandLine().getOut();
+        return format("%-16s %8s %8s %8s %8s", columns);
     }
 }

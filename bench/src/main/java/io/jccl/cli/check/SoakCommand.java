@@ -1,5 +1,7 @@
 package io.jccl.cli.check;
 
+import static io.jccl.cli.shell.Text.format;
+
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.bench.Soak;
@@ -7,6 +9,7 @@ import io.jccl.cli.shell.Count;
 import io.jccl.cli.shell.Engine;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.RankOptions;
+import io.jccl.cli.shell.Subcommand;
 import io.jccl.cli.shell.Verdict;
 import io.jccl.cli.shell.Version;
 import io.jccl.device.Buffer;
@@ -18,31 +21,22 @@ import io.jccl.rendezvous.LaunchEnvironment;
 import java.io.PrintWriter;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Locale;
-import java.util.Objects;
-import java.util.concurrent.Callable;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.CyclicBarrier;
 import java.util.concurrent.TimeUnit;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
-import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
-import picocli.CommandLine.Spec;
 
 /** Runs very many random operations and checks that no resource usage grows. */
 @Command(
-        mixinStandardHelpOptions = true,
-        sortOptions = false,
-        usageHelpAutoWidth = true,
-        versionProvider = Version.class,
         footer = {
             "",
             "Exit status: 0 if every result was correct and nothing grew, 1 if not, 2 for a"
                     + " mistake on the command line.",
         })
-public final class SoakCommand implements Callable<Integer> {
+public final class SoakCommand extends Subcommand {
     /** Readings in a run. */
     private static final int READINGS = 10;
 
@@ -61,8 +55,6 @@ public final class SoakCommand implements Callable<Integer> {
      * few.
      */
     private static final long SLACK = 16L << 20;
-
-    @Spec private @Nullable CommandSpec spec;
 
     @Mixin private RankOptions ranks = new RankOptions();
 
@@ -134,10 +126,7 @@ public final class SoakCommand implements Callable<Integer> {
             agreed = number.getLong(0);
         }
         try (Soak soak = new Soak(comm, agreed)) {
-            Progress progress =
-                    comm.rank() == 0
-                            ? Progress.to(Objects.requireNonNull(spec).commandLine().getErr())
-                            : Progress.none();
+            Progress progress = comm.rank() == 0 ? Progress.to(err()) : Progress.none();
             long done = 0;
             long from = 0;
             for (int k = 1; k <= READINGS; k++) {
@@ -190,28 +179,19 @@ public final class SoakCommand implements Callable<Integer> {
     }
 
     private void print(String name, long seconds, List<String> grown) {
-        if (spec == null) {
-            throw new IllegalStateException("not run by picocli");
-        }
-        PrintWriter out = spec.commandLine().getOut();
+        PrintWriter out = out();
         out.println(
                 "# jccl %s soak, %d mixed operations, --seed %d, %s; %d s"
                         .formatted(Version.TEXT, operations, seed, name, seconds));
-        out.printf(
-                Locale.ROOT,
-                "%12s %14s %8s %8s%n",
-                "operations",
-                "resident MiB",
-                "threads",
-                "files");
+        out.print(format("%12s %14s %8s %8s%n", "operations", "resident MiB", "threads", "files"));
         for (Soak.Reading r : readings) {
-            out.printf(
-                    Locale.ROOT,
-                    "%12d %14.1f %8d %8d%n",
-                    r.operations(),
-                    r.resident() / (double) (1 << 20),
-                    r.threads(),
-                    r.files());
+            out.print(
+                    format(
+                            "%12d %14.1f %8d %8d%n",
+                            r.operations(),
+                            r.resident() / (double) (1 << 20),
+                            r.threads(),
+                            r.files()));
         }
         out.println(
                 grown.isEmpty()

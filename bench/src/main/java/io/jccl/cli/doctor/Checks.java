@@ -1,5 +1,9 @@
 package io.jccl.cli.doctor;
 
+import static io.jccl.cli.doctor.Severity.ERROR;
+import static io.jccl.cli.doctor.Severity.INFO;
+import static io.jccl.cli.doctor.Severity.WARNING;
+
 import io.jccl.cli.doctor.Facts.Space;
 import java.util.ArrayList;
 import java.util.Comparator;
@@ -45,7 +49,7 @@ final class Checks {
                         .filter(r -> !r.usable())
                         .map(r ->
                                 new Problem(
-                                        Severity.ERROR,
+                                        ERROR,
                                         "required-" + r.name(),
                                         r.name() + " is required: " + r.reason(),
                                         "see Libraries, NVIDIA driver and the problems below"));
@@ -96,24 +100,36 @@ final class Checks {
                 String action) {
             row(severity, id, when, found, f -> action);
         }
+
+        default void row(
+                Severity severity,
+                String id,
+                Predicate<Facts> when,
+                Function<Facts, String> found,
+                String inContainer,
+                String otherwise) {
+            Function<Facts, String> action =
+                    f -> f.container().detected() ? inContainer : otherwise;
+            row(severity, id, when, found, action);
+        }
     }
 
     private static void hostEngine(Table t) {
         t.row(
-                Severity.ERROR,
+                ERROR,
                 "host-engine-threads",
                 f -> !f.hostEngine().threads().works(),
                 f -> "the host engine fails with ranks as threads: " + detail(f, true),
                 "report it with this report and with what JCCL_DEBUG=1 jccl all_reduce -g 2 prints");
         t.row(
-                Severity.ERROR,
+                ERROR,
                 "host-engine-processes",
                 f -> !f.hostEngine().processes().works(),
                 f -> "ranks as processes cannot share memory: " + detail(f, false),
                 "make the folder writable and large enough, or name another one in memory in"
                         + " JCCL_SHM_DIR");
         t.row(
-                Severity.WARNING,
+                WARNING,
                 "shm-on-disk",
                 f -> f.hostEngine().space().fits(s -> !s.type().matches("tmpfs|ramfs|hugetlbfs")),
                 f ->
@@ -131,14 +147,14 @@ final class Checks {
 
     private static void java(Table t) {
         t.row(
-                Severity.WARNING,
+                WARNING,
                 "native-access",
                 f -> !f.java().nativeAccess(),
                 f -> "module io.jccl.bindings is not allowed to call native code",
                 "start java with --enable-native-access=io.jccl.bindings (on the class path"
                         + " ALL-UNNAMED)");
         t.row(
-                Severity.WARNING,
+                WARNING,
                 "vector-api",
                 f -> !f.java().vectorApi(),
                 f ->
@@ -147,7 +163,7 @@ final class Checks {
                 "use a JDK with the module jdk.incubator.vector; a program of your own also needs"
                         + " --add-modules jdk.incubator.vector");
         t.row(
-                Severity.INFO,
+                INFO,
                 "musl",
                 f -> f.os().libc().fits("musl"::equals),
                 f -> "the C library is musl, and NVIDIA's libraries need glibc",
@@ -156,13 +172,13 @@ final class Checks {
 
     private static void cpu(Table t) {
         t.row(
-                Severity.INFO,
+                INFO,
                 "one-cpu",
                 f -> f.cpu().availableToJava() == 1,
                 f -> "Java has one CPU, so ranks take turns",
                 "give the process or container more CPUs");
         t.row(
-                Severity.WARNING,
+                WARNING,
                 "cpu-limit",
                 f ->
                         f.cpu()
@@ -182,7 +198,7 @@ final class Checks {
                                 + " CPUs, and a rank that is stopped stops all",
                 "run no more ranks and threads than that, or raise the limit (docker --cpus)");
         t.row(
-                Severity.WARNING,
+                WARNING,
                 "numa-balancing",
                 f -> f.cpu().numaBalancing().fits(on -> on) && f.cpu().nodes() > 1 && f.hasNvidia(),
                 f ->
@@ -198,20 +214,18 @@ final class Checks {
 
     private static void memory(Table t) {
         t.row(
-                Severity.WARNING,
+                WARNING,
                 "shm-small",
                 f -> f.memory().devShm().fits(s -> s.totalBytes() < leastShm(f)),
                 f ->
                         "/dev/shm has "
                                 + Texts.bytes(f.memory().devShm().map(Space::totalBytes).orElse(0L))
                                 + ", little for NCCL and for the buffers of ranks as processes",
-                f ->
-                        f.container().detected()
-                                ? "start the container with --shm-size=1g or --ipc=host (Kubernetes:"
-                                        + " an emptyDir with medium Memory on /dev/shm)"
-                                : "mount -o remount,size=1g /dev/shm");
+                "start the container with --shm-size=1g or --ipc=host (Kubernetes: an emptyDir"
+                        + " with medium Memory on /dev/shm)",
+                "mount -o remount,size=1g /dev/shm");
         t.row(
-                Severity.WARNING,
+                WARNING,
                 "shm-full",
                 f ->
                         f.memory()
@@ -225,7 +239,7 @@ final class Checks {
                                 + " left",
                 "delete what dead programs have left there (ls -l /dev/shm)");
         t.row(
-                Severity.INFO,
+                INFO,
                 "shm-over-limit",
                 f ->
                         f.memory()
@@ -242,7 +256,7 @@ final class Checks {
                                 + Texts.bytes(f.memory().limitBytes().orElse(0L)),
                 "expect processes to be killed when both are used up; size them together");
         t.row(
-                Severity.WARNING,
+                WARNING,
                 "memlock",
                 f ->
                         f.memory().memlockBytes().fits(l -> l.soft() >= 0)
@@ -255,13 +269,10 @@ final class Checks {
                                         .map(l -> Texts.bytes(l.soft()))
                                         .orElse("")
                                 + ", and network cards need theirs locked",
-                f ->
-                        f.container().detected()
-                                ? "start the container with --ulimit memlock=-1"
-                                : "ulimit -l unlimited (in /etc/security/limits.d: * - memlock"
-                                        + " unlimited)");
+                "start the container with --ulimit memlock=-1",
+                "ulimit -l unlimited (in /etc/security/limits.d: * - memlock unlimited)");
         t.row(
-                Severity.WARNING,
+                WARNING,
                 "open-files",
                 f ->
                         f.memory().openFiles().fits(l -> l.soft() >= 0 && l.soft() < LEAST_FILES)
@@ -270,12 +281,10 @@ final class Checks {
                         "only "
                                 + f.memory().openFiles().map(l -> Texts.limit(l.soft())).orElse("")
                                 + " files may be open, and NCCL opens many",
-                f ->
-                        f.container().detected()
-                                ? "start the container with --ulimit nofile=131072"
-                                : "ulimit -n 131072 (in /etc/security/limits.d: * - nofile 131072)");
+                "start the container with --ulimit nofile=131072",
+                "ulimit -n 131072 (in /etc/security/limits.d: * - nofile 131072)");
         t.row(
-                Severity.WARNING,
+                WARNING,
                 "stack-unlimited",
                 f -> f.memory().stackBytes().fits(l -> l.soft() < 0) && f.hasNvidia(),
                 f ->
@@ -283,7 +292,7 @@ final class Checks {
                                 + " too little for NCCL before 2.28",
                 "ulimit -s 8192");
         t.row(
-                Severity.INFO,
+                INFO,
                 "remove-ipc",
                 f ->
                         f.container().removeIpc().fits(v -> v.matches("yes|true|1|on|not set"))

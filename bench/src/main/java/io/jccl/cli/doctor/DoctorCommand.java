@@ -1,38 +1,28 @@
 package io.jccl.cli.doctor;
 
 import io.jccl.cli.shell.JsonOption;
+import io.jccl.cli.shell.Parsed;
+import io.jccl.cli.shell.Subcommand;
 import io.jccl.cli.shell.Version;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.concurrent.Callable;
 import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Command;
-import picocli.CommandLine.ITypeConverter;
 import picocli.CommandLine.Mixin;
-import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
-import picocli.CommandLine.ParameterException;
-import picocli.CommandLine.Spec;
-import picocli.CommandLine.TypeConversionException;
 
 /** Reports what this machine offers collectives, which problems it has, and how to solve them. */
 @Command(
-        mixinStandardHelpOptions = true,
-        sortOptions = false,
-        usageHelpAutoWidth = true,
-        versionProvider = Version.class,
         footer = {
             "",
             "Exit status: 0 if the host engine works; 1 if it does not; 2 for a mistake in the"
                     + " arguments; 4 if the host engine works, but something required does not.",
         })
-public final class DoctorCommand implements Callable<Integer> {
+public final class DoctorCommand extends Subcommand {
     private final Supplier<Machine> machine;
-
-    @Spec private @Nullable CommandSpec spec;
 
     @Mixin private JsonOption json = new JsonOption();
 
@@ -70,32 +60,23 @@ public final class DoctorCommand implements Callable<Integer> {
         this.machine = machine;
     }
 
-    /** A requirement by its name. */
-    static final class What implements ITypeConverter<Requirement> {
-        @Override
-        public Requirement convert(String value) {
-            try {
-                return Requirement.of(value);
-            } catch (IllegalArgumentException e) {
-                throw new TypeConversionException(e.getMessage());
-            }
+    static final class What extends Parsed<Requirement> {
+        What() {
+            super(Requirement::of);
         }
     }
 
     @Override
     public Integer call() throws IOException {
-        if (spec == null) {
-            throw new IllegalStateException("not run by picocli");
-        }
-        PrintWriter out = spec.commandLine().getOut();
-        json.checkWritable(spec.commandLine());
+        PrintWriter out = out();
+        json.checkWritable(line());
         Machine examined = machine.get();
         Report report = Doctor.examine(Version.TEXT, examined, required);
         if (ras != null) {
             try {
                 report = RasCheck.add(report, ras, examined.environment());
             } catch (IllegalArgumentException e) {
-                throw new ParameterException(spec.commandLine(), "--ras: " + e.getMessage());
+                throw mistake("--ras: " + e.getMessage());
             }
         }
         json.text(out).println(report.text().stripTrailing());

@@ -73,17 +73,12 @@ final class GpuBusProbe {
     }
 
     private Reading<Link> link(String device) {
+        Reading<String> max = files.text(device + "/max_link_speed");
+        Reading<Integer> now = width(device, "current");
+        Reading<Integer> most = width(device, "max");
         return files.text(device + "/current_link_speed")
-                .flatMap(speed ->
-                        files.text(device + "/max_link_speed")
-                                .flatMap(max ->
-                                        width(device, "current")
-                                                .flatMap(w ->
-                                                        width(device, "max")
-                                                                .map(m ->
-                                                                        new Link(
-                                                                                speed, w, max,
-                                                                                m)))));
+                .flatMap(s ->
+                        max.flatMap(m -> now.flatMap(w -> most.map(x -> new Link(s, w, m, x)))));
     }
 
     private Reading<Integer> width(String device, String which) {

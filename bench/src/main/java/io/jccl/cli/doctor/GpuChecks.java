@@ -1,9 +1,13 @@
 package io.jccl.cli.doctor;
 
+import static io.jccl.cli.doctor.Severity.INFO;
+import static io.jccl.cli.doctor.Severity.WARNING;
+
 import io.jccl.bindings.Version;
 import io.jccl.cli.doctor.Checks.Table;
 import io.jccl.cli.doctor.Facts.Gpu;
 import io.jccl.cli.doctor.Facts.Variable;
+import io.jccl.cli.shell.Text;
 import java.util.List;
 import java.util.Objects;
 import java.util.function.Predicate;
@@ -16,11 +20,11 @@ final class GpuChecks {
 
     static void driver(Table t) {
         t.row(
-                Severity.WARNING,
+                WARNING,
                 "no-driver",
                 f -> !f.gpus().isEmpty() && !f.driver().version().known() && !f.driver().wsl(),
                 f ->
-                        Texts.count(f.gpus().size(), "NVIDIA GPU")
+                        Text.count(f.gpus().size(), "NVIDIA GPU")
                                 + " on the PCI bus, but the driver is not loaded (bound to: "
                                 + bound(f)
                                 + ")",
@@ -35,55 +39,47 @@ final class GpuChecks {
                             default -> "install NVIDIA's driver, or modprobe nvidia and see dmesg";
                         });
         t.row(
-                Severity.WARNING,
+                WARNING,
                 "no-device-nodes",
                 f ->
                         f.driver().version().known()
                                 && f.driver().deviceNodes().stream().noneMatch(GpuChecks::isGpu),
                 f -> "NVIDIA's driver is loaded, but there is no /dev/nvidia0 or the like",
-                f ->
-                        f.container().detected()
-                                ? "start the container with --gpus all (Kubernetes: limits:"
-                                        + " nvidia.com/gpu)"
-                                : "nvidia-smi or nvidia-modprobe -c 0 makes them");
+                "start the container with --gpus all (Kubernetes: limits: nvidia.com/gpu)",
+                "nvidia-smi or nvidia-modprobe -c 0 makes them");
         t.row(
-                Severity.INFO,
+                INFO,
                 "some-device-nodes",
                 f -> visible(f) > 0 && visible(f) < f.gpus().size(),
                 f ->
                         visible(f)
                                 + " of "
-                                + Texts.count(f.gpus().size(), "GPU")
+                                + Text.count(f.gpus().size(), "GPU")
                                 + " have a device file here",
                 "if more are meant to be used, pass them to the container or job");
         t.row(
-                Severity.WARNING,
+                WARNING,
                 "no-uvm",
                 f -> visible(f) > 0 && node(f, "/dev/nvidia-uvm").isEmpty(),
                 f -> "there is no /dev/nvidia-uvm, without which CUDA does not start",
-                f ->
-                        f.container().detected()
-                                ? "run nvidia-modprobe -u -c 0 on the host, then restart the container"
-                                : "nvidia-modprobe -u -c 0");
+                "run nvidia-modprobe -u -c 0 on the host, then restart the container",
+                "nvidia-modprobe -u -c 0");
         t.row(
-                Severity.WARNING,
+                WARNING,
                 "device-permission",
                 f -> !forbidden(f).isEmpty(),
                 f -> "not allowed to read and write " + forbidden(f),
                 "join the group that owns them (ls -l /dev/nvidia*, often video), or chmod 666");
         t.row(
-                Severity.WARNING,
+                WARNING,
                 "no-libcuda",
                 f -> f.driver().version().known() && !f.driver().libcuda().known(),
                 f -> "NVIDIA's driver is loaded, but " + unknown(f.driver().libcuda()),
-                f ->
-                        f.container().detected()
-                                ? "start the container by NVIDIA's runtime with"
-                                        + " NVIDIA_DRIVER_CAPABILITIES=compute,utility"
-                                : "install the user part of the driver (package libcuda1 or"
-                                        + " libnvidia-compute)");
+                "start the container by NVIDIA's runtime with"
+                        + " NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+                "install the user part of the driver (package libcuda1 or libnvidia-compute)");
         t.row(
-                Severity.WARNING,
+                WARNING,
                 "driver-mismatch",
                 f ->
                         f.driver()
@@ -100,19 +96,19 @@ final class GpuChecks {
                 "reboot, or reload the kernel modules, after an update of the driver; in a container"
                         + " remove its own libcuda");
         t.row(
-                Severity.WARNING,
+                WARNING,
                 "cuda-fails",
                 f -> visible(f) > 0 && f.driver().usableGpus() == 0,
                 f ->
                         "there are device files for "
-                                + Texts.count(visible(f), "GPU")
+                                + Text.count(visible(f), "GPU")
                                 + ", but CUDA finds none"
                                 + (f.driver().cuda().known()
                                         ? ""
                                         : ": " + unknown(f.driver().cuda())),
                 "see nvidia-smi and dmesg, and the libraries above");
         t.row(
-                Severity.WARNING,
+                WARNING,
                 "driver-old",
                 f -> !runtimeTooNew(f).isEmpty(),
                 GpuChecks::runtimeTooNew,
@@ -172,13 +168,13 @@ final class GpuChecks {
 
     static void gpus(Table t) {
         t.row(
-                Severity.WARNING,
+                WARNING,
                 "gpu-unbound",
                 f -> f.driver().version().known() && !unbound(f).isEmpty(),
                 f -> "NVIDIA's driver is loaded, but does not have GPUs " + unbound(f),
                 "see dmesg: the driver may be too old or too new for them, or they have failed");
         t.row(
-                Severity.WARNING,
+                WARNING,
                 "iommu",
                 f -> f.manyGpus() && !virtual(f) && !translated(f).isEmpty(),
                 f ->
@@ -187,7 +183,7 @@ final class GpuChecks {
                                 + ", which makes traffic between GPUs slow or hang",
                 "boot with iommu=pt, or switch the IOMMU (VT-d, AMD-Vi) off in the BIOS");
         t.row(
-                Severity.WARNING,
+                WARNING,
                 "acs",
                 f -> f.manyGpus() && !virtual(f) && !redirecting(f).isEmpty(),
                 f ->
@@ -196,13 +192,13 @@ final class GpuChecks {
                                 + " send traffic between GPUs through the processor (ACS)",
                 "setpci -s BRIDGE ECAP_ACS+0x6.w=0000 after each boot, or switch ACS off in the BIOS");
         t.row(
-                Severity.INFO,
+                INFO,
                 "link-narrow",
                 f -> !narrow(f).isEmpty(),
                 f -> "fewer PCI lanes than the device has: " + narrow(f),
                 "reseat the card, or see what the slot gives");
         t.row(
-                Severity.INFO,
+                INFO,
                 "gpu-numa-unknown",
                 f ->
                         f.cpu().nodes() > 1
@@ -211,7 +207,7 @@ final class GpuChecks {
                 "in a virtual machine let the hypervisor show the topology, or give NCCL a"
                         + " NCCL_TOPO_FILE");
         t.row(
-                Severity.INFO,
+                INFO,
                 "cuda-visible-devices",
                 f -> hidesGpus(f.configuration().variables()),
                 f ->
@@ -220,7 +216,7 @@ final class GpuChecks {
                                 + "', which hides all GPUs",
                 "unset it to use GPUs");
         t.row(
-                Severity.INFO,
+                INFO,
                 "numa-policy",
                 f ->
                         f.container().detected()

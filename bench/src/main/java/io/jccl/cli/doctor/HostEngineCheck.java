@@ -1,5 +1,7 @@
 package io.jccl.cli.doctor;
 
+import static io.jccl.cli.shell.Text.format;
+
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.LocalJob;
@@ -18,7 +20,6 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.time.Duration;
-import java.util.Locale;
 import java.util.concurrent.Callable;
 
 /** Runs the host engine briefly. */
@@ -58,12 +59,9 @@ final class HostEngineCheck {
                 RANKS,
                 CommunicatorOptions.DEFAULT.withTimeout(PATIENCE.dividedBy(2)),
                 HostEngineCheck::allReduce);
-        return String.format(
-                Locale.ROOT,
+        return format(
                 "allReduce of %d float32 over %d threads, checked, in %.0f ms",
-                COUNT,
-                RANKS,
-                (System.nanoTime() - start) / 1e6);
+                COUNT, RANKS, (System.nanoTime() - start) / 1e6);
     }
 
     private static void allReduce(Communicator comm) {
@@ -76,13 +74,10 @@ final class HostEngineCheck {
                 double expected = 2.0 * i + 1;
                 if (buffer.get(i) != expected) {
                     throw new IllegalStateException(
-                            "element "
-                                    + i
-                                    + " is "
-                                    + buffer.get(i)
-                                    + ", expected "
-                                    + expected
-                                    + ": a bug of JCCL or broken hardware");
+                            format(
+                                    "element %s is %s, expected %s: a bug of JCCL or broken"
+                                            + " hardware",
+                                    i, buffer.get(i), expected));
                 }
             }
         }

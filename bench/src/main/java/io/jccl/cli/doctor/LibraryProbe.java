@@ -1,11 +1,12 @@
 package io.jccl.cli.doctor;
 
+import static io.jccl.cli.shell.Text.lower;
+
 import io.jccl.bindings.Discovery;
 import io.jccl.bindings.LoadedLibrary;
 import io.jccl.bindings.NativeLibrary;
 import java.util.Arrays;
 import java.util.List;
-import java.util.Locale;
 import org.jspecify.annotations.Nullable;
 
 /** Searches for native libraries and reports the outcome. */
@@ -17,7 +18,7 @@ final class LibraryProbe {
     }
 
     static String name(NativeLibrary library) {
-        return library.name().toLowerCase(Locale.ROOT);
+        return lower(library);
     }
 
     private static Facts.Library library(Machine machine, NativeLibrary library) {

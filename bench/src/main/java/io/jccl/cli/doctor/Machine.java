@@ -76,7 +76,6 @@ public record Machine(
         return new Facts.Space(store.getTotalSpace(), store.getUsableSpace(), store.type());
     }
 
-    /** A system property. */
     String property(String name) {
         return properties.getOrDefault(name, "unknown");
     }

@@ -41,7 +41,6 @@ public record MachineFiles(Path root) {
         T from(Path path) throws IOException;
     }
 
-    /** The location of a path. */
     Path path(String absolute) {
         return root.resolve(absolute.substring(1));
     }

@@ -1,5 +1,6 @@
 package io.jccl.cli.doctor;
 
+import io.jccl.cli.shell.Text;
 import io.jccl.error.JcclException;
 import io.jccl.ras.RasClient;
 import io.jccl.ras.RasReport;
@@ -56,7 +57,7 @@ final class RasCheck {
                 report,
                 problems,
                 true,
-                "NCCL " + ras.version() + ", " + Texts.count(ras.groups().size(), "communicator"),
+                "NCCL " + ras.version() + ", " + Text.count(ras.groups().size(), "communicator"),
                 ras);
     }
 

@@ -1,6 +1,7 @@
 package io.jccl.cli.doctor;
 
 import io.jccl.bindings.NativeLibrary;
+import io.jccl.cli.shell.Text;
 import java.util.Arrays;
 import java.util.Locale;
 import java.util.stream.Collectors;
@@ -66,7 +67,7 @@ public enum Requirement {
         int gpus = facts.driver().usableGpus();
         String devices =
                 switch (facts.driver().cuda()) {
-                    case Reading.Known<Facts.Cuda> k when gpus > 0 -> Texts.count(gpus, "GPU");
+                    case Reading.Known<Facts.Cuda> k when gpus > 0 -> Text.count(gpus, "GPU");
                     case Reading.Known<Facts.Cuda> k -> "the CUDA driver reports no GPU";
                     case Reading.Unknown<Facts.Cuda>(String reason) ->
                             "the CUDA driver reports no GPU: " + reason;

@@ -1,5 +1,8 @@
 package io.jccl.cli.doctor;
 
+import static io.jccl.cli.doctor.Severity.INFO;
+import static io.jccl.cli.doctor.Severity.WARNING;
+
 import io.jccl.cli.doctor.Checks.Table;
 import io.jccl.cli.doctor.Facts.ConfigFile;
 import io.jccl.cli.doctor.Facts.Library;
@@ -27,7 +30,7 @@ final class SoftwareChecks {
 
     static void network(Table t) {
         t.row(
-                Severity.WARNING,
+                WARNING,
                 "no-verbs",
                 f -> !f.network().devices().isEmpty() && f.network().verbs().isEmpty(),
                 f ->
@@ -36,18 +39,16 @@ final class SoftwareChecks {
                                         .map(Nic::name)
                                         .collect(Collectors.joining(" "))
                                 + "), but no /dev/infiniband/uverbs0 or the like",
-                f ->
-                        f.container().detected()
-                                ? "start the container with --device=/dev/infiniband"
-                                : "modprobe ib_uverbs");
+                "start the container with --device=/dev/infiniband",
+                "modprobe ib_uverbs");
         t.row(
-                Severity.INFO,
+                INFO,
                 "port-down",
                 f -> !down(f).isEmpty(),
                 f -> "network ports are not active: " + down(f),
                 "leave them out (NCCL_IB_HCA), or see the cable and the subnet manager");
         t.row(
-                Severity.INFO,
+                INFO,
                 "no-peer-memory",
                 f ->
                         f.hasNvidia()
@@ -73,19 +74,19 @@ final class SoftwareChecks {
 
     static void libraries(Table t) {
         t.row(
-                Severity.WARNING,
+                WARNING,
                 "no-nccl",
                 f -> f.driver().version().known() && !f.library("nccl").found(),
                 f -> "NCCL is not usable: " + f.library("nccl").reason(),
                 "install libnccl2 or the wheel nvidia-nccl-cu13, or name its folder in NCCL_HOME");
         t.row(
-                Severity.WARNING,
+                WARNING,
                 "no-cudart",
                 f -> f.driver().version().known() && !f.library("cudart").found(),
                 f -> "the CUDA runtime is not usable: " + f.library("cudart").reason(),
                 "install CUDA or the wheel nvidia-cuda-runtime, or name its folder in CUDA_HOME");
         t.row(
-                Severity.WARNING,
+                WARNING,
                 "several-nccl",
                 f -> !otherNccl(f).isEmpty(),
                 f ->
@@ -124,26 +125,26 @@ final class SoftwareChecks {
 
     static void configuration(Table t) {
         t.row(
-                Severity.WARNING,
+                WARNING,
                 "library-setting",
                 f -> !brokenSettings(f).isEmpty(),
                 SoftwareChecks::brokenSettings,
                 "correct the setting or unset it; it is not ignored, so that no other copy is"
                         + " used instead");
         t.row(
-                Severity.WARNING,
+                WARNING,
                 "nccl-conf-unreadable",
                 f -> !unreadable(f).isEmpty(),
                 f -> "NCCL cannot read its settings: " + unreadable(f),
                 "correct NCCL_CONF_FILE or the file's permissions; NCCL passes over it silently");
         t.row(
-                Severity.INFO,
+                INFO,
                 "nccl-conf",
                 f -> !inFiles(f).isEmpty(),
                 f -> "NCCL takes settings from files: " + inFiles(f),
                 "see that they are meant for this NCCL: a forgotten file can keep it from starting");
         t.row(
-                Severity.WARNING,
+                WARNING,
                 "nccl-conf-names",
                 f -> !spaced(f).isEmpty(),
                 f ->
@@ -151,13 +152,13 @@ final class SoftwareChecks {
                                 + spaced(f),
                 "write NAME=value without blanks");
         t.row(
-                Severity.WARNING,
+                WARNING,
                 "slow-setting",
                 f -> !slow(f).isEmpty(),
                 f -> "settings that cost speed: " + slow(f),
                 "unset them unless they are meant");
         t.row(
-                Severity.INFO,
+                INFO,
                 "nccl-comm-id",
                 f -> settings(f).anyMatch(v -> v.name().equals("NCCL_COMM_ID")),
                 f -> "NCCL_COMM_ID is set, so all communicators meet at one address, one at a time",

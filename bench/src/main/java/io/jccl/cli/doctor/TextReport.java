@@ -1,5 +1,7 @@
 package io.jccl.cli.doctor;
 
+import static io.jccl.cli.shell.Text.format;
+
 import io.jccl.bindings.Discovery;
 import io.jccl.cli.doctor.Facts.ConfigFile;
 import io.jccl.cli.doctor.Facts.Cpu;
@@ -13,6 +15,7 @@ import io.jccl.cli.doctor.Facts.Setting;
 import io.jccl.cli.doctor.Facts.Space;
 import io.jccl.cli.doctor.Facts.Variable;
 import io.jccl.cli.shell.Output;
+import io.jccl.cli.shell.Text;
 import io.jccl.cli.shell.Verdict;
 import io.jccl.ras.RasReport;
 import java.util.List;
@@ -82,12 +85,9 @@ final class TextReport {
     }
 
     private static String space(Space s) {
-        return Texts.bytes(s.totalBytes())
-                + ", "
-                + Texts.bytes(s.freeBytes())
-                + " free ("
-                + s.type()
-                + ")";
+        return format(
+                "%s, %s free (%s)",
+                Texts.bytes(s.totalBytes()), Texts.bytes(s.freeBytes()), s.type());
     }
 
     private void system(Facts f) {
@@ -117,13 +117,11 @@ final class TextReport {
                     nodes.forEach(n ->
                             line(
                                     "NUMA node " + n.node(),
-                                    "CPUs "
-                                            + Texts.text(n.cpus())
-                                            + ", "
-                                            + Texts.text(n.totalBytes().map(Texts::bytes))
-                                            + ", "
-                                            + Texts.text(n.freeBytes().map(Texts::bytes))
-                                            + " free"));
+                                    format(
+                                            "CPUs %s, %s, %s free",
+                                            Texts.text(n.cpus()),
+                                            Texts.text(n.totalBytes().map(Texts::bytes)),
+                                            Texts.text(n.freeBytes().map(Texts::bytes)))));
             case Reading.Unknown<List<Facts.NumaNode>> u -> line("NUMA nodes", u);
         }
         line("NUMA balancing", c.numaBalancing().map(on -> on ? "on" : "off"));
@@ -161,10 +159,9 @@ final class TextReport {
                 "CUDA",
                 d.cuda()
                         .map(c ->
-                                "driver serves CUDA "
-                                        + c.driverVersion()
-                                        + ", "
-                                        + Texts.count(c.devices().size(), "GPU")));
+                                format(
+                                        "driver serves CUDA %s, %s",
+                                        c.driverVersion(), Text.count(c.devices().size(), "GPU"))));
         d.cuda()
                 .map(Facts.Cuda::devices)
                 .orElse(List.of())
@@ -200,13 +197,12 @@ final class TextReport {
                             + Texts.text(
                                     g.link()
                                             .map(l ->
-                                                    l.speed()
-                                                            + " x"
-                                                            + l.width()
-                                                            + ", at most "
-                                                            + l.maxSpeed()
-                                                            + " x"
-                                                            + l.maxWidth())));
+                                                    format(
+                                                            "%s x%s, at most %s x%s",
+                                                            l.speed(),
+                                                            l.width(),
+                                                            l.maxSpeed(),
+                                                            l.maxWidth()))));
             more(
                     "IOMMU group "
                             + Texts.text(g.iommuGroup())
@@ -229,14 +225,12 @@ final class TextReport {
             nic.ports()
                     .forEach(p ->
                             more(
-                                    "port "
-                                            + p.number()
-                                            + ": "
-                                            + Texts.text(p.linkLayer())
-                                            + ", "
-                                            + Texts.text(p.state())
-                                            + ", "
-                                            + Texts.text(p.rate())));
+                                    format(
+                                            "port %s: %s, %s, %s",
+                                            p.number(),
+                                            Texts.text(p.linkLayer()),
+                                            Texts.text(p.state()),
+                                            Texts.text(p.rate()))));
         }
         if (!n.devices().isEmpty() || !n.verbs().isEmpty()) {
             line("verbs", n.verbs().isEmpty() ? "none" : String.join(" ", n.verbs()));

@@ -42,8 +42,4 @@ final class Texts {
         String line = Output.oneLine(text);
         return line.length() <= EXCERPT ? line : line.substring(0, EXCERPT) + "...";
     }
-
-    static String count(int n, String noun) {
-        return n + " " + noun + (n == 1 ? "" : "s");
-    }
 }

@@ -5,7 +5,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.SerializationFeature;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Output;
-import io.jccl.cli.shell.Version;
+import io.jccl.cli.shell.Subcommand;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.io.UncheckedIOException;
@@ -14,22 +14,14 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.Callable;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
-import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
-import picocli.CommandLine.ParameterException;
 import picocli.CommandLine.Parameters;
-import picocli.CommandLine.Spec;
 
 /** Merges the recordings of all ranks. */
 @Command(
-        mixinStandardHelpOptions = true,
-        sortOptions = false,
-        usageHelpAutoWidth = true,
-        versionProvider = Version.class,
         footer = {
             "",
             "Record each rank with",
@@ -38,9 +30,7 @@ import picocli.CommandLine.Spec;
             "or let a rank that fails leave its last operations: JCCL_FLIGHT_DIR=flight.",
             "Exit status: 0; 1 if the ranks diverged; 2 if the files cannot be used.",
         })
-public final class FlightCommand implements Callable<Integer> {
-    @Spec private @Nullable CommandSpec spec;
-
+public final class FlightCommand extends Subcommand {
     @Parameters(
             paramLabel = "FILE",
             arity = "1..*",
@@ -89,18 +79,12 @@ public final class FlightCommand implements Callable<Integer> {
 
     @Override
     public Integer call() throws IOException {
-        if (spec == null) {
-            throw new IllegalStateException("not run by picocli");
-        }
-        if (last < 1 || last > 1_000_000) {
-            throw new ParameterException(
-                    spec.commandLine(), "--last is " + last + ", expected 1 to 1000000");
-        }
+        require(last >= 1 && last <= 1_000_000, "--last is " + last + ", expected 1 to 1000000");
         checkWritable("--html", html);
         checkWritable("--trace", trace);
         checkWritable("--horovod", horovod);
-        json.checkWritable(spec.commandLine());
-        PrintWriter err = spec.commandLine().getErr();
+        json.checkWritable(line());
+        PrintWriter err = err();
         List<World> worlds =
                 Reader.read(
                         files,
@@ -118,7 +102,7 @@ public final class FlightCommand implements Callable<Integer> {
             written.put(horovod, FlightTrace.horovod(worlds, !asTheyAre, last));
         }
         Output.write(written);
-        PrintWriter out = spec.commandLine().getOut();
+        PrintWriter out = out();
         PrintWriter text = json.text(out);
         for (int i = 0; i < all.size(); i++) {
             if (i > 0) {

@@ -18,7 +18,6 @@ final class FlightHtml {
     /**
      * Creates the page.
      *
-     * @param worlds the recordings
      * @param findings their findings, in the same order
      * @param align whether to align clocks
      * @param most maximum operations per rank on the page: those around the first divergence, or

@@ -1,12 +1,13 @@
 package io.jccl.cli.flight;
 
+import static io.jccl.cli.shell.Text.format;
+
 import io.jccl.cli.flight.Findings.Call;
 import io.jccl.cli.flight.Findings.Divergence;
 import io.jccl.cli.flight.Findings.Lateness;
 import io.jccl.cli.flight.Findings.Link;
 import io.jccl.cli.flight.Findings.RankFindings;
 import java.io.PrintWriter;
-import java.util.Locale;
 import org.jspecify.annotations.Nullable;
 
 /** Findings as text. */
@@ -15,16 +16,13 @@ final class FlightText {
 
     static void print(Findings f, PrintWriter out) {
         out.println(
-                "communicator "
-                        + f.communicator()
-                        + " ("
-                        + f.engine()
-                        + "), "
-                        + f.size()
-                        + " ranks, "
-                        + String.format(Locale.ROOT, "%,d", f.operations())
-                        + " operations recorded"
-                        + (f.aligned() ? ", clocks set by the ends of collectives" : ""));
+                format(
+                        "communicator %s (%s), %s ranks, %s operations recorded%s",
+                        f.communicator(),
+                        f.engine(),
+                        f.size(),
+                        format("%,d", f.operations()),
+                        f.aligned() ? ", clocks set by the ends of collectives" : ""));
         if (!f.missing().isEmpty()) {
             out.println("no recording of ranks " + f.missing());
         }
@@ -77,35 +75,34 @@ final class FlightText {
     private static void ranks(Findings f, PrintWriter out) {
         out.println();
         out.println("lateness: time from the first rank's arrival at a collective to this rank's");
-        out.printf(
-                Locale.ROOT,
-                "%6s %11s %12s %11s %11s %11s %11s %8s%n",
-                "rank",
-                "operations",
-                "clock (us)",
-                "p50 (us)",
-                "p90 (us)",
-                "p99 (us)",
-                "max (us)",
-                "last");
+        out.print(
+                format(
+                        "%6s %11s %12s %11s %11s %11s %11s %8s%n",
+                        "rank",
+                        "operations",
+                        "clock (us)",
+                        "p50 (us)",
+                        "p90 (us)",
+                        "p99 (us)",
+                        "max (us)",
+                        "last"));
         for (RankFindings r : f.ranks()) {
             Lateness l = r.lateness();
-            out.printf(
-                    Locale.ROOT,
-                    "%6d %11d %12.1f%s%n",
-                    r.rank(),
-                    r.operations(),
-                    r.offset(),
-                    l == null
-                            ? "           -"
-                            : String.format(
-                                    Locale.ROOT,
-                                    " %11.1f %11.1f %11.1f %11.1f %6.1f %%",
-                                    l.p50(),
-                                    l.p90(),
-                                    l.p99(),
-                                    l.max(),
-                                    100 * l.lastShare()));
+            out.print(
+                    format(
+                            "%6d %11d %12.1f%s%n",
+                            r.rank(),
+                            r.operations(),
+                            r.offset(),
+                            l == null
+                                    ? "           -"
+                                    : format(
+                                            " %11.1f %11.1f %11.1f %11.1f %6.1f %%",
+                                            l.p50(),
+                                            l.p90(),
+                                            l.p99(),
+                                            l.max(),
+                                            100 * l.lastShare())));
         }
     }
 
@@ -115,15 +112,12 @@ final class FlightText {
         }
         out.println();
         out.println("slowest links by send and recv");
-        out.printf(Locale.ROOT, "%12s %10s %14s %12s%n", "link", "messages", "bytes", "bandwidth");
+        out.print(format("%12s %10s %14s %12s%n", "link", "messages", "bytes", "bandwidth"));
         for (Link l : f.slowest()) {
-            out.printf(
-                    Locale.ROOT,
-                    "%12s %10d %14d %7.3f GB/s%n",
-                    l.from() + " -> " + l.to(),
-                    l.messages(),
-                    l.bytes(),
-                    l.gbPerSecond());
+            out.print(
+                    format(
+                            "%12s %10d %14d %7.3f GB/s%n",
+                            l.from() + " -> " + l.to(), l.messages(), l.bytes(), l.gbPerSecond()));
         }
     }
 }

@@ -104,7 +104,7 @@ final class FlightTrace {
     static String horovod(List<World> worlds, boolean align, int most) throws IOException {
         FlightTrace t = new FlightTrace(worlds, align, most);
         t.json.writeStartArray();
-        t.begin("process_name", 0);
+        t.begin("process_name", 0, 0);
         t.json.writeNumberField("start_time_since_epoch_in_micros", t.origin / 1000);
         t.end();
         t.index(0);
@@ -196,12 +196,15 @@ final class FlightTrace {
         json.writeNumberField("pid", process);
     }
 
-    /** Begins what is known of a process, up to its arguments. */
-    private void begin(String what, int process) throws IOException {
+    /** Begins what is known of a process, or of a thread of it, up to its arguments. */
+    private void begin(String what, int process, int thread) throws IOException {
         json.writeStartObject();
         json.writeStringField("name", what);
         json.writeStringField("ph", "M");
         json.writeNumberField("pid", process);
+        if (thread > 0) {
+            json.writeNumberField("tid", thread);
+        }
         json.writeObjectFieldStart("args");
     }
 
@@ -211,20 +214,13 @@ final class FlightTrace {
     }
 
     private void index(int process) throws IOException {
-        begin("process_sort_index", process);
+        begin("process_sort_index", process, 0);
         json.writeNumberField("sort_index", process);
         end();
     }
 
     private void name(String what, int process, int thread, String name) throws IOException {
-        json.writeStartObject();
-        json.writeStringField("name", what);
-        json.writeStringField("ph", "M");
-        json.writeNumberField("pid", process);
-        if (thread > 0) {
-            json.writeNumberField("tid", thread);
-        }
-        json.writeObjectFieldStart("args");
+        begin(what, process, thread);
         json.writeStringField("name", name);
         end();
     }

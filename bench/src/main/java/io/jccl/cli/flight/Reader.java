@@ -1,5 +1,7 @@
 package io.jccl.cli.flight;
 
+import static io.jccl.cli.shell.Text.format;
+
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -110,12 +112,9 @@ final class Reader {
         List<World> worlds = List.copyOf(merged.values());
         if (worlds.isEmpty()) {
             throw new IllegalArgumentException(
-                    files
-                            + ": no recording holds "
-                            + COLLECTIVE
-                            + " events; enable them with +"
-                            + COLLECTIVE
-                            + "#enabled=true");
+                    format(
+                            "%s: no recording holds %s events; enable them with +%s#enabled=true",
+                            files, COLLECTIVE, COLLECTIVE));
         }
         checkOneJob(files, worlds);
         worlds.forEach(w -> w.tracks.values().forEach(Track::sort));
@@ -182,11 +181,10 @@ final class Reader {
 
     private static UnfitException noRecording(Path file, String why) {
         return new UnfitException(
-                "'"
-                        + file
-                        + "' is neither a flight recording nor a history of JCCL: "
-                        + why
-                        + "; give what -XX:StartFlightRecording or JCCL_FLIGHT_DIR wrote",
+                format(
+                        "'%s' is neither a flight recording nor a history of JCCL: %s; give what"
+                                + " -XX:StartFlightRecording or JCCL_FLIGHT_DIR wrote",
+                        file, why),
                 null);
     }
 
@@ -214,12 +212,11 @@ final class Reader {
         } catch (IOException | RuntimeException | VirtualMachineError e) {
             // The JDK's reader does not validate its input, so damage can cause any of these.
             throw new UnfitException(
-                    "'"
-                            + file
-                            + "' cannot be read to its end, only up to event "
-                            + events
-                            + ": it is damaged or truncated. Take it with jcmd PID JFR.dump, or let"
-                            + " the JVM end by itself",
+                    format(
+                            "'%s' cannot be read to its end, only up to event %s: it is damaged"
+                                    + " or truncated. Take it with jcmd PID JFR.dump, or let the"
+                                    + " JVM end by itself",
+                            file, events),
                     e);
         }
         progress.forEach((id, byRank) -> {
@@ -293,12 +290,10 @@ final class Reader {
         Matcher m = OPERATION.matcher(operation);
         if (!m.matches()) {
             throw new UnfitException(
-                    "'"
-                            + file
-                            + "' has an operation '"
-                            + operation.substring(0, Math.min(operation.length(), MOST_SHOWN))
-                            + "', which this version of jccl does not know; use the jccl of the run,"
-                            + " unless the file is damaged",
+                    format(
+                            "'%s' has an operation '%s', which this version of jccl does not"
+                                    + " know; use the jccl of the run, unless the file is damaged",
+                            file, operation.substring(0, Math.min(operation.length(), MOST_SHOWN))),
                     null);
         }
         String type = m.group(2);

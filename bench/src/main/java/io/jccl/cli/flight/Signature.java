@@ -1,5 +1,7 @@
 package io.jccl.cli.flight;
 
+import static io.jccl.cli.shell.Text.words;
+
 import java.util.Set;
 
 /**
@@ -14,15 +16,10 @@ import java.util.Set;
 record Signature(String operation, String type, String reduction, int root) {
     /** Operations in which no rank can finish before all have started. */
     private static final Set<String> SYNCHRONISING =
-            Set.of(
-                    "allReduce",
-                    "allGather",
-                    "allGatherv",
-                    "reduceScatter",
-                    "reduceScatterv",
-                    "allToAll",
-                    "allToAllv",
-                    "barrier");
+            Set.copyOf(
+                    words(
+                            "allReduce allGather allGatherv reduceScatter reduceScatterv allToAll"
+                                    + " allToAllv barrier"));
 
     Signature withRoot(int other) {
         return other == root ? this : new Signature(operation, type, reduction, other);

@@ -1,5 +1,7 @@
 package io.jccl.cli.flight;
 
+import static io.jccl.cli.shell.Text.format;
+
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -57,16 +59,9 @@ final class World {
     void merge(World other) {
         if (other.ranks != ranks) {
             throw new IllegalArgumentException(
-                    "communicator "
-                            + id
-                            + " has "
-                            + ranks
-                            + " ranks in "
-                            + files
-                            + " and "
-                            + other.ranks
-                            + " in "
-                            + other.files);
+                    format(
+                            "communicator %s has %s ranks in %s and %s in %s",
+                            id, ranks, files, other.ranks, other.files));
         }
         int[] translated = new int[other.signatures.size()];
         for (int i = 0; i < translated.length; i++) {

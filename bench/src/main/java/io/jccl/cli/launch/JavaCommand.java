@@ -1,5 +1,7 @@
 package io.jccl.cli.launch;
 
+import static io.jccl.cli.shell.Text.words;
+
 import java.io.File;
 import java.io.IOException;
 import java.nio.charset.Charset;
@@ -20,6 +22,13 @@ final class JavaCommand {
             "io.jccl.collectives,io.jccl.offload,io.jccl.parallel,jdk.incubator.vector";
 
     private static final String NATIVE_MODULE = "io.jccl.bindings";
+
+    /** Options of java whose value is the next word. */
+    private static final List<String> WITH_VALUE =
+            words(
+                    "-cp -classpath --class-path --add-modules --add-exports --add-opens"
+                            + " --add-reads --patch-module --limit-modules --upgrade-module-path"
+                            + " --enable-native-access --source");
 
     private JavaCommand() {}
 
@@ -97,21 +106,7 @@ final class JavaCommand {
     }
 
     private static boolean takesValue(String option) {
-        return isMain(option)
-                || List.of(
-                                "-cp",
-                                "-classpath",
-                                "--class-path",
-                                "--add-modules",
-                                "--add-exports",
-                                "--add-opens",
-                                "--add-reads",
-                                "--patch-module",
-                                "--limit-modules",
-                                "--upgrade-module-path",
-                                "--enable-native-access",
-                                "--source")
-                        .contains(option);
+        return isMain(option) || WITH_VALUE.contains(option);
     }
 
     private static String javaProgram() {

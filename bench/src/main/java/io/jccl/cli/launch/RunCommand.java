@@ -1,10 +1,12 @@
 package io.jccl.cli.launch;
 
+import static io.jccl.cli.shell.Text.format;
+
 import io.jccl.cli.shell.BindOption;
 import io.jccl.cli.shell.Count;
 import io.jccl.cli.shell.RankOptions;
+import io.jccl.cli.shell.Subcommand;
 import io.jccl.cli.shell.Suggestion;
-import io.jccl.cli.shell.Version;
 import io.jccl.rendezvous.StoreSecret;
 import java.io.IOException;
 import java.nio.file.Files;
@@ -14,26 +16,17 @@ import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.Callable;
 import java.util.function.Function;
 import java.util.regex.Pattern;
 import org.jspecify.annotations.Nullable;
-import picocli.CommandLine;
 import picocli.CommandLine.ArgGroup;
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
-import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
-import picocli.CommandLine.ParameterException;
 import picocli.CommandLine.Parameters;
-import picocli.CommandLine.Spec;
 
 /** Starts the ranks of a job as processes of this machine and waits for all of them. */
 @Command(
-        mixinStandardHelpOptions = true,
-        sortOptions = false,
-        usageHelpAutoWidth = true,
-        versionProvider = Version.class,
         footer = {
             "",
             "  jccl run -n 4 all_reduce -b 8 -e 64M -f 2",
@@ -46,7 +39,7 @@ import picocli.CommandLine.Spec;
                     + " rank that failed first, or 0. SIGINT, SIGTERM and SIGHUP are forwarded to"
                     + " all ranks; a second signal, such as another Ctrl-C, kills them.",
         })
-public final class RunCommand implements Callable<Integer> {
+public final class RunCommand extends Subcommand {
     /** Variables that this command sets itself. */
     private static final Pattern OURS =
             Pattern.compile(
@@ -59,8 +52,6 @@ public final class RunCommand implements Callable<Integer> {
 
     private final Function<Boolean, List<String>> prefix;
     private final Collection<String> commands;
-
-    @Spec private @Nullable CommandSpec spec;
 
     @Option(
             names = {"-n", "--nproc"},
@@ -203,39 +194,31 @@ public final class RunCommand implements Callable<Integer> {
 
     @Override
     public Integer call() throws InterruptedException {
-        if (spec == null) {
-            throw new IllegalStateException("not run by picocli");
-        }
-        CommandLine line = spec.commandLine();
-        check(
-                line,
+        require(
                 count <= RankOptions.MOST_RANKS,
-                "-n/--nproc is "
-                        + count
-                        + ", expected 1 to "
-                        + RankOptions.MOST_RANKS
-                        + "; give such a number");
+                format(
+                        "-n/--nproc is %s, expected 1 to %s; give such a number",
+                        count, RankOptions.MOST_RANKS));
         RankProcesses.Settings settings =
                 new RankProcesses.Settings(
-                        commandLine(line),
+                        commandLine(),
                         count,
                         nodes,
                         node,
-                        least(line),
-                        variables(line),
-                        bind.in(System.getenv(), line),
+                        least(),
+                        variables(),
+                        bind.in(System.getenv(), line()),
                         marks.none
                                 ? RankProcesses.Marks.NONE
                                 : marks.all ? RankProcesses.Marks.ALL : RankProcesses.Marks.OTHERS,
                         timestamps,
-                        folder(line),
+                        folder(),
                         grace,
                         killAfter,
                         maxRestarts);
         boolean ours = commands.contains(command.getFirst());
         for (int restart = 0; ; restart++) {
-            RankProcesses ranks =
-                    new RankProcesses(settings, restart, line.getOut(), line.getErr());
+            RankProcesses ranks = new RankProcesses(settings, restart, out(), err());
             int status = ranks.run();
             if (status == 0
                     || restart == maxRestarts
@@ -243,66 +226,50 @@ public final class RunCommand implements Callable<Integer> {
                     || ranks.wasSignalled()) {
                 return status;
             }
-            line.getErr()
-                    .println(
-                            "jccl run: restarting all ranks, restart "
-                                    + (restart + 1)
-                                    + " of "
-                                    + maxRestarts);
-            line.getErr().flush();
-        }
-    }
-
-    private static void check(CommandLine line, boolean right, String message) {
-        if (!right) {
-            throw new ParameterException(line, message);
+            err().println(
+                            format(
+                                    "jccl run: restarting all ranks, restart %s of %s",
+                                    restart + 1, maxRestarts));
+            err().flush();
         }
     }
 
     /** How many ranks have to be left to continue. */
-    private int least(CommandLine line) {
-        check(
-                line,
+    private int least() {
+        require(
                 nodes == 1 || (maxRestarts == 0 && minRanks == null),
                 "--max-restarts and --min-ranks see the ranks of one machine, but --nnodes is "
                         + nodes
                         + "; leave them out, and restart the whole run from its checkpoint");
         int least = minRanks == null ? count : minRanks;
-        check(
-                line,
+        require(
                 least <= count,
                 "--min-ranks is " + least + ", expected 1 to " + count + ", the number of ranks");
         return least;
     }
 
     /** Variables of the ranks' environment that this process's lacks. */
-    private Map<String, String> variables(CommandLine line) {
+    private Map<String, String> variables() {
         Map<String, String> all = new HashMap<>();
         for (String v : variables) {
             String name = v.replaceFirst("(?s)=.*", "");
-            check(line, !name.isEmpty(), "-x is '" + v + "', expected NAME or NAME=value");
-            check(
-                    line,
+            require(!name.isEmpty(), "-x is '" + v + "', expected NAME or NAME=value");
+            require(
                     !OURS.matcher(name).matches(),
                     "-x sets " + name + ", which jccl run sets itself; leave it out");
             String value = v.contains("=") ? v.substring(v.indexOf('=') + 1) : System.getenv(name);
-            check(
-                    line,
+            require(
                     value != null,
                     "-x names " + name + ", which is not set here; give -x " + name + "=value");
             all.put(name, String.valueOf(value));
         }
-        check(
-                line,
+        require(
                 node < nodes,
-                "--node-rank is "
-                        + node
-                        + ", expected less than "
-                        + nodes
-                        + ", which --nnodes gives");
+                format(
+                        "--node-rank is %s, expected less than %s, which --nnodes gives",
+                        node, nodes));
         if (nodes == 1) {
-            check(
-                    line,
+            require(
                     masterAddress == null && masterPort == null,
                     "--master-addr and --master-port are for --nnodes of 2 or more");
             return all;
@@ -314,22 +281,18 @@ public final class RunCommand implements Callable<Integer> {
                 masterPort == null
                         ? here.getOrDefault("MASTER_PORT", "29500")
                         : masterPort.toString();
-        check(
-                line,
+        require(
                 address != null,
                 "--nnodes is "
                         + nodes
                         + ", but no meeting point is given: give --master-addr, an"
                         + " address of machine 0, the same on all");
-        check(
-                line,
+        require(
                 port.matches("[1-9][0-9]{0,4}") && Integer.parseInt(port) <= LARGEST_PORT,
-                "the port of --master-port or MASTER_PORT is "
-                        + port
-                        + ", expected 1 to "
-                        + LARGEST_PORT);
-        check(
-                line,
+                format(
+                        "the port of --master-port or MASTER_PORT is %s, expected 1 to %s",
+                        port, LARGEST_PORT));
+        require(
                 StoreSecret.isIn(here),
                 "no secret: set JCCL_STORE_SECRET or JCCL_STORE_SECRET_FILE on all machines, to"
                         + " what openssl rand -hex 32 prints on one of them");
@@ -339,28 +302,27 @@ public final class RunCommand implements Callable<Integer> {
     }
 
     /** The log folder, created if it did not exist. */
-    private @Nullable Path folder(CommandLine line) {
+    private @Nullable Path folder() {
         if (logs == null) {
             return null;
         }
         try {
             return Files.createDirectories(logs);
         } catch (IOException e) {
-            throw new ParameterException(line, "--log-dir '" + logs + "' cannot be made: " + e, e);
+            throw mistake("--log-dir '" + logs + "' cannot be made: " + e, e);
         }
     }
 
-    private List<String> commandLine(CommandLine line) {
+    private List<String> commandLine() {
         List<String> all;
         if (commands.contains(command.getFirst())) {
             if (command.getFirst().equals("run")) {
-                throw new ParameterException(
-                        line, "run cannot start run; give another command, such as all_reduce");
+                throw mistake("run cannot start run; give another command, such as all_reduce");
             }
             all = new ArrayList<>(prefix.apply(true));
             all.addAll(command);
         } else {
-            checkProgram(line, command.getFirst());
+            checkProgram(command.getFirst());
             String modulePath = prefix.apply(false).getFirst();
             if (modulePath.isEmpty()) {
                 throw new IllegalStateException(
@@ -376,15 +338,14 @@ public final class RunCommand implements Callable<Integer> {
     }
 
     /** A word that is not an option of java must be a program; it is probably misspelt. */
-    private void checkProgram(CommandLine line, String word) {
+    private void checkProgram(String word) {
         boolean program =
                 word.startsWith("-")
                         || word.startsWith("@")
                         || !System.getenv().getOrDefault("CLASSPATH", "").isEmpty()
                         || Files.exists(Path.of(word))
                         || Files.exists(Path.of(word.replace('.', '/') + ".class"));
-        check(
-                line,
+        require(
                 program,
                 "'"
                         + word

@@ -1,23 +1,15 @@
 package io.jccl.cli.launch;
 
-import io.jccl.cli.shell.Version;
+import io.jccl.cli.shell.Subcommand;
 import io.jccl.rendezvous.StoreSecret;
 import io.jccl.rendezvous.StoreServer;
-import java.util.concurrent.Callable;
 import java.util.concurrent.CountDownLatch;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Command;
-import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
-import picocli.CommandLine.ParameterException;
-import picocli.CommandLine.Spec;
 
 /** Serves a store until a signal ends it, for runs whose rank 0 should not serve it. */
 @Command(
-        mixinStandardHelpOptions = true,
-        sortOptions = false,
-        usageHelpAutoWidth = true,
-        versionProvider = Version.class,
         footer = {
             "",
             "  JCCL_STORE_SECRET_FILE=secret jccl store --port 29500",
@@ -25,10 +17,8 @@ import picocli.CommandLine.Spec;
             "",
             "One store serves one run: a new run needs a new store. It ends by SIGTERM or Ctrl-C.",
         })
-public final class StoreCommand implements Callable<Integer> {
+public final class StoreCommand extends Subcommand {
     private static final int LARGEST_PORT = 65_535;
-
-    @Spec private @Nullable CommandSpec spec;
 
     @Option(
             names = "--port",
@@ -44,22 +34,16 @@ public final class StoreCommand implements Callable<Integer> {
 
     @Override
     public Integer call() throws InterruptedException {
-        if (spec == null) {
-            throw new IllegalStateException("not run by picocli");
-        }
-        if (port < 0 || port > LARGEST_PORT) {
-            throw new ParameterException(
-                    spec.commandLine(), "--port is " + port + ", expected 0 to " + LARGEST_PORT);
-        }
-        if (!StoreSecret.isIn(System.getenv())) {
-            throw new ParameterException(
-                    spec.commandLine(),
-                    "no secret: set JCCL_STORE_SECRET or JCCL_STORE_SECRET_FILE here and for all"
-                            + " ranks, to what openssl rand -hex 32 prints");
-        }
+        require(
+                port >= 0 && port <= LARGEST_PORT,
+                "--port is " + port + ", expected 0 to " + LARGEST_PORT);
+        require(
+                StoreSecret.isIn(System.getenv()),
+                "no secret: set JCCL_STORE_SECRET or JCCL_STORE_SECRET_FILE here and for all"
+                        + " ranks, to what openssl rand -hex 32 prints");
         StoreSecret secret = StoreSecret.fromEnvironment(System.getenv(), "");
         try (StoreServer server = StoreServer.open(host, port, secret)) {
-            var out = spec.commandLine().getOut();
+            var out = out();
             out.println("jccl store: listening on port " + server.port());
             out.flush();
             // Until a signal ends the process.

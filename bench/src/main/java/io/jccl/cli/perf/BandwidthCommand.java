@@ -1,5 +1,7 @@
 package io.jccl.cli.perf;
 
+import static io.jccl.cli.shell.Text.format;
+
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
@@ -11,6 +13,7 @@ import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.Sizes;
+import io.jccl.cli.shell.Subcommand;
 import io.jccl.cli.shell.Verdict;
 import io.jccl.cli.shell.Version;
 import io.jccl.device.Cuda;
@@ -20,38 +23,26 @@ import java.io.PrintWriter;
 import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.List;
-import java.util.Locale;
-import java.util.Objects;
-import java.util.concurrent.Callable;
 import java.util.function.Function;
 import java.util.stream.IntStream;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
-import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
-import picocli.CommandLine.ParameterException;
-import picocli.CommandLine.Spec;
 
 /** Measures copies between memories; cases and layout are those of nvbandwidth. */
 @Command(
-        mixinStandardHelpOptions = true,
-        sortOptions = false,
-        usageHelpAutoWidth = true,
-        versionProvider = Version.class,
         footer = {
             "",
             "With the host engine the device's memory is host memory too.",
             "Exit status: 0, 1 if a copy failed or was wrong, 2 for a mistake on the command line.",
         })
-public final class BandwidthCommand implements Callable<Integer> {
+public final class BandwidthCommand extends Subcommand {
     private static final long HOST_BYTES = 64L << 20;
     private static final long CUDA_BYTES = 512L << 20;
 
     /** Creates the store in a folder; null if this build has none. */
     private final Function<Path, TierStore> stores;
-
-    @Spec private @Nullable CommandSpec spec;
 
     @Option(
             names = "--device",
@@ -136,10 +127,7 @@ public final class BandwidthCommand implements Callable<Integer> {
 
     @Override
     public Integer call() throws Exception {
-        if (spec == null) {
-            throw new IllegalStateException("not run by picocli");
-        }
-        PrintWriter out = spec.commandLine().getOut();
+        PrintWriter out = out();
         if (list) {
             for (BandwidthCase c : BandwidthCase.values()) {
                 out.println(c.ordinal() + ", " + c.label());
@@ -147,23 +135,23 @@ public final class BandwidthCommand implements Callable<Integer> {
             out.flush();
             return 0;
         }
-        List<BandwidthCase> chosen = chosen(spec);
-        List<? extends Device> devices = devices(spec);
+        List<BandwidthCase> chosen = chosen();
+        List<? extends Device> devices = devices();
         boolean cuda = devices.getFirst().kind() == Device.Kind.CUDA;
         long size = bytes != null ? bytes : cuda ? CUDA_BYTES : HOST_BYTES;
-        checkPositive(spec, "-b", size);
-        checkPositive(spec, "-i", samples);
-        checkPositive(spec, "-n", copies);
+        checkPositive("-b", size);
+        checkPositive("-i", samples);
+        checkPositive("-n", copies);
         TierStore store = null;
         if (nvme != null) {
-            Drives.checkFolder(spec, "--nvme", nvme);
+            Drives.checkFolder(line(), "--nvme", nvme);
             store = stores.apply(nvme);
         }
         try {
             ObjectNode root = new ObjectMapper().createObjectNode();
-            json.checkWritable(spec.commandLine());
-            html.checkWritable(spec.commandLine());
-            Reports.sign(root, spec.commandLine());
+            json.checkWritable(line());
+            html.checkWritable(line());
+            Reports.sign(root, line());
             PrintWriter text = json.text(out);
             ArrayNode testcases = header(root, text, devices, size);
             String buffered = Drives.bufferedBecause(store);
@@ -184,7 +172,7 @@ public final class BandwidthCommand implements Callable<Integer> {
     private boolean measure(
             BandwidthRun run, List<BandwidthCase> chosen, ArrayNode testcases, PrintWriter out) {
         boolean failed = false;
-        Progress progress = Progress.to(Objects.requireNonNull(spec).commandLine().getErr());
+        Progress progress = Progress.to(err());
         for (BandwidthCase c : chosen) {
             progress.at("bandwidth, " + c.label(), testcases.size(), chosen.size(), "cases");
             Result r = measure(run, c);
@@ -205,16 +193,16 @@ public final class BandwidthCommand implements Callable<Integer> {
         }
     }
 
-    private List<BandwidthCase> chosen(CommandSpec spec) {
+    private List<BandwidthCase> chosen() {
         if (cases.isEmpty()) {
             return Arrays.stream(BandwidthCase.values())
                     .filter(c -> !c.isNvme() || nvme != null)
                     .toList();
         }
-        return cases.stream().map(name -> parse(spec, name.strip())).toList();
+        return cases.stream().map(name -> parse(name.strip())).toList();
     }
 
-    private static BandwidthCase parse(CommandSpec spec, String name) {
+    private BandwidthCase parse(String name) {
         if (name.matches("[0-9]{1,3}")) {
             int number = Integer.parseInt(name);
             if (number < BandwidthCase.values().length) {
@@ -224,11 +212,11 @@ public final class BandwidthCommand implements Callable<Integer> {
         try {
             return BandwidthCase.of(name);
         } catch (IllegalArgumentException e) {
-            throw new ParameterException(spec.commandLine(), "-t: " + e.getMessage(), e);
+            throw mistake("-t: " + e.getMessage(), e);
         }
     }
 
-    private List<? extends Device> devices(CommandSpec spec) {
+    private List<? extends Device> devices() {
         String name = engine;
         if (name == null) {
             name = gpus() > 0 ? "cuda" : "host";
@@ -246,10 +234,7 @@ public final class BandwidthCommand implements Callable<Integer> {
                 }
                 return IntStream.range(0, count).mapToObj(Cuda::device).toList();
             }
-            default ->
-                    throw new ParameterException(
-                            spec.commandLine(),
-                            "--device is '" + name + "', expected host or cuda");
+            default -> throw mistake("--device is '" + name + "', expected host or cuda");
         }
     }
 
@@ -261,11 +246,8 @@ public final class BandwidthCommand implements Callable<Integer> {
         }
     }
 
-    private static void checkPositive(CommandSpec spec, String name, long value) {
-        if (value < 1) {
-            throw new ParameterException(
-                    spec.commandLine(), name + " is " + value + ", expected 1 or more");
-        }
+    private void checkPositive(String name, long value) {
+        require(value >= 1, name + " is " + value + ", expected 1 or more");
     }
 
     private ArrayNode header(
@@ -286,11 +268,9 @@ public final class BandwidthCommand implements Callable<Integer> {
                             : "host memory; no GPU, so every copy is memory to memory on the CPU";
             names.add(name);
             out.println(
-                    (i == 0 ? "jccl bandwidth " + Version.TEXT + "\n" : "")
-                            + "Device "
-                            + i
-                            + ": "
-                            + name);
+                    format(
+                            "%sDevice %s: %s",
+                            i == 0 ? "jccl bandwidth " + Version.TEXT + "\n" : "", i, name));
         }
         out.println("Copies of " + size + " bytes, " + copies + " a sample, median of " + samples);
         out.println();
@@ -313,28 +293,20 @@ public final class BandwidthCommand implements Callable<Integer> {
             out.println(r.test.heading());
             StringBuilder line = new StringBuilder("  ");
             for (int j = 0; j < r.matrix[0].length; j++) {
-                line.append(String.format(Locale.ROOT, "%10d", j));
+                line.append(format("%10d", j));
             }
             out.println(line);
             for (int i = 0; i < r.matrix.length; i++) {
                 line.setLength(0);
-                line.append(String.format(Locale.ROOT, "%2d", i));
+                line.append(format("%2d", i));
                 for (double v : r.matrix[i]) {
-                    line.append(
-                            Double.isNaN(v)
-                                    ? String.format(Locale.ROOT, "%10s", "N/A")
-                                    : String.format(Locale.ROOT, "%10.2f", v));
+                    line.append(Double.isNaN(v) ? format("%10s", "N/A") : format("%10.2f", v));
                 }
                 out.println(line);
             }
             out.println();
             if (!r.test.isLatency()) {
-                out.println(
-                        String.format(
-                                Locale.ROOT,
-                                "SUM %s %.2f",
-                                name,
-                                Arrays.stream(r.numbers()).sum()));
+                out.println(format("SUM %s %.2f", name, Arrays.stream(r.numbers()).sum()));
             }
         }
         out.println();

@@ -38,7 +38,6 @@ record Forecast(Plan plan, Tuning tuning, NcclSteering steering) implements Auto
      * @param ranks how many GPUs
      * @param mode whether the settings are passed to NCCL
      * @param largest size that the algorithm is chosen for
-     * @return the forecast
      * @throws IllegalArgumentException if there is none; the message has the reason
      */
     static Forecast of(

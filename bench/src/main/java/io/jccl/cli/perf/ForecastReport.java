@@ -1,5 +1,7 @@
 package io.jccl.cli.perf;
 
+import static io.jccl.cli.shell.Text.lower;
+
 import io.jccl.bench.PerfConfig;
 import io.jccl.bench.Report;
 import io.jccl.topology.cost.Prediction;
@@ -55,8 +57,8 @@ final class ForecastReport implements Report {
                 print(
                         "# %12d  %10s  %8s  %12.1f  %12.1f  %10.2f",
                         line.bytes(),
-                        p.algorithm().name().toLowerCase(Locale.ROOT),
-                        p.protocol().name().toLowerCase(Locale.ROOT),
+                        lower(p.algorithm()),
+                        lower(p.protocol()),
                         p.timeUs(),
                         measured,
                         measured / p.timeUs());

@@ -91,7 +91,6 @@ final class GpuFlags {
     /**
      * Checks them against each other.
      *
-     * @param line the command's
      * @param perIteration {@code -I}
      * @param blocking {@code -z}
      * @throws ParameterException if they contradict each other; the message suggests a remedy

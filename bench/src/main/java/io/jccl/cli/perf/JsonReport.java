@@ -1,5 +1,8 @@
 package io.jccl.cli.perf;
 
+import static io.jccl.cli.shell.Text.lower;
+import static io.jccl.cli.shell.Text.words;
+
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.JsonNodeFactory;
 import com.fasterxml.jackson.databind.node.ObjectNode;
@@ -18,7 +21,6 @@ import java.time.Instant;
 import java.time.format.DateTimeFormatter;
 import java.time.temporal.ChronoUnit;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import java.util.TreeMap;
 import org.jspecify.annotations.Nullable;
@@ -32,23 +34,10 @@ final class JsonReport implements Report {
 
     /** Variables that affect a run; others are private and may hold secrets. */
     private static final List<String> RECORDED =
-            List.of(
-                    "JCCL_",
-                    "NCCL_",
-                    "CUDA_",
-                    "OMPI_",
-                    "PMI_",
-                    "PMIX_RANK",
-                    "SLURM_",
-                    "OMP_",
-                    "RANK",
-                    "WORLD_SIZE",
-                    "LOCAL_RANK",
-                    "LOCAL_WORLD_SIZE",
-                    "MASTER_ADDR",
-                    "MASTER_PORT",
-                    "JAVA_TOOL_OPTIONS",
-                    "JDK_JAVA_OPTIONS");
+            words(
+                    "JCCL_ NCCL_ CUDA_ OMPI_ PMI_ PMIX_RANK SLURM_ OMP_ RANK WORLD_SIZE"
+                            + " LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT"
+                            + " JAVA_TOOL_OPTIONS JDK_JAVA_OPTIONS");
 
     private final JsonOption json;
     private final HtmlOption html;
@@ -137,7 +126,7 @@ final class JsonReport implements Report {
             p.put("channels", forecast.plan().channels().size());
             p.put("bus_bw", forecast.plan().bandwidthGBps());
             p.put("bound", forecast.plan().boundGBps());
-            p.put("steering", forecast.steering().mode().name().toLowerCase(Locale.ROOT));
+            p.put("steering", lower(forecast.steering().mode()));
             ObjectNode settings = p.putObject("settings");
             forecast.steering()
                     .advice()
@@ -175,8 +164,8 @@ final class JsonReport implements Report {
         Prediction predicted = forecast == null ? null : forecast.at(line.bytes());
         if (predicted != null) {
             ObjectNode p = o.putObject("predicted");
-            p.put("algorithm", predicted.algorithm().name().toLowerCase(Locale.ROOT));
-            p.put("protocol", predicted.protocol().name().toLowerCase(Locale.ROOT));
+            p.put("algorithm", lower(predicted.algorithm()));
+            p.put("protocol", lower(predicted.protocol()));
             p.put("time", predicted.timeUs());
             p.put("bus_bw", predicted.busbwGBps());
         }

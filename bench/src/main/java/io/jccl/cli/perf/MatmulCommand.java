@@ -18,6 +18,7 @@ import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.RankOptions;
 import io.jccl.cli.shell.Sizes;
+import io.jccl.cli.shell.Subcommand;
 import io.jccl.cli.shell.Version;
 import io.jccl.device.Buffer;
 import io.jccl.device.Device;
@@ -30,23 +31,15 @@ import java.nio.file.Path;
 import java.util.BitSet;
 import java.util.List;
 import java.util.Locale;
-import java.util.concurrent.Callable;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
-import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
-import picocli.CommandLine.ParameterException;
-import picocli.CommandLine.Spec;
 
 /** The product of two matrices that are larger than one device. */
 @Command(
-        mixinStandardHelpOptions = true,
-        sortOptions = false,
-        usageHelpAutoWidth = true,
-        versionProvider = Version.class,
         footer = {
             "",
             "Elements are whole numbers from a seeded formula, small enough for float32 to be exact;"
@@ -55,13 +48,11 @@ import picocli.CommandLine.Spec;
             "Exit status: 0; 1 if the product was wrong or a rank failed; 2 for a mistake on the"
                     + " command line.",
         })
-public final class MatmulCommand implements Callable<Integer> {
+public final class MatmulCommand extends Subcommand {
     /** By default a device holds an eighth of one matrix. */
     private static final int DEFAULT_SHARE = 8;
 
     private final Consumer<List<Buffer>> afterProduct;
-
-    @Spec private @Nullable CommandSpec spec;
 
     @Option(
             names = {"-n", "--size"},
@@ -133,67 +124,56 @@ public final class MatmulCommand implements Callable<Integer> {
 
     @Override
     public Integer call() throws Exception {
-        if (spec == null) {
-            throw new IllegalStateException("not run by picocli");
-        }
-        CommandSpec s = spec;
-        check(s);
+        check();
         Engine chosen = ranks.engine(System.getenv());
         CommunicatorOptions options =
-                CommunicatorOptions.DEFAULT.withBinding(bind.in(System.getenv(), s.commandLine()));
+                CommunicatorOptions.DEFAULT.withBinding(bind.in(System.getenv(), line()));
         LaunchEnvironment launch = LaunchEnvironment.of(System.getenv());
         AtomicInteger wrong = new AtomicInteger();
         if (launch.size() > 1 || chosen == Engine.MPI) {
             try (Communicator comm = chosen.join(System.getenv(), options)) {
                 // The launcher's ranks of this machine share its cores.
-                rank(s, comm, plan(s, comm.size()), comm.size(), wrong);
+                rank(comm, plan(comm.size()), comm.size(), wrong);
             }
         } else {
             int count = ranks.here();
-            MatmulPlan plan = plan(s, count);
+            MatmulPlan plan = plan(count);
             Communicator.runLocal(
-                    chosen.devices(count), options, comm -> rank(s, comm, plan, count, wrong));
+                    chosen.devices(count), options, comm -> rank(comm, plan, count, wrong));
         }
         return wrong.get() == 0 ? 0 : 1;
     }
 
-    private void check(CommandSpec s) {
-        if (size < 1 || size > MatmulInputs.MOST) {
-            throw mistake(
-                    s,
-                    "--size is "
-                            + size
-                            + ", expected 1 to "
-                            + MatmulInputs.MOST
-                            + ": up to there the product is exact");
-        }
+    private void check() {
+        require(
+                size >= 1 && size <= MatmulInputs.MOST,
+                "--size is "
+                        + size
+                        + ", expected 1 to "
+                        + MatmulInputs.MOST
+                        + ": up to there the product is exact");
         boolean drive = tier.equals("nvme");
-        if (!drive && !tier.equals("pinned")) {
-            throw mistake(s, "--tier is '" + tier + "', expected pinned or nvme");
-        }
+        require(
+                drive || tier.equals("pinned"),
+                "--tier is '" + tier + "', expected pinned or nvme");
         if (drive != (nvme != null)) {
             throw mistake(
-                    s,
                     drive
                             ? "--tier nvme needs --nvme FOLDER, a folder on the drive"
                             : "--nvme is given, but the tier is pinned; add --tier nvme");
         }
         if (nvme != null) {
-            Drives.checkFolder(s, "--nvme", nvme);
+            Drives.checkFolder(line(), "--nvme", nvme);
         }
-        json.checkWritable(s.commandLine());
-        html.checkWritable(s.commandLine());
+        json.checkWritable(line());
+        html.checkWritable(line());
     }
 
-    private static ParameterException mistake(CommandSpec s, String message) {
-        return new ParameterException(s.commandLine(), message);
-    }
-
-    private MatmulPlan plan(CommandSpec s, int count) {
+    private MatmulPlan plan(int count) {
         try {
             return MatmulPlan.of(size, count, memory());
         } catch (IllegalArgumentException e) {
-            throw new ParameterException(s.commandLine(), String.valueOf(e.getMessage()), e);
+            throw mistake(e);
         }
     }
 
@@ -203,8 +183,7 @@ public final class MatmulCommand implements Callable<Integer> {
         return deviceMemory != null ? deviceMemory : Math.max(matrix / DEFAULT_SHARE, 1L << 20);
     }
 
-    private void rank(
-            CommandSpec s, Communicator comm, MatmulPlan plan, int sharing, AtomicInteger wrong)
+    private void rank(Communicator comm, MatmulPlan plan, int sharing, AtomicInteger wrong)
             throws Exception {
         BitSet own = Cpus.ofThread();
         boolean bound = !own.equals(Cpus.ofProcess());
@@ -212,7 +191,7 @@ public final class MatmulCommand implements Callable<Integer> {
         int mine = threads > 0 ? threads : Math.max(1, free);
         Path folder = nvme == null ? null : Files.createTempDirectory(nvme, "jccl-matmul-");
         TierStore store = folder == null ? null : Drives.scratch(folder);
-        PrintWriter err = s.commandLine().getErr();
+        PrintWriter err = err();
         Progress progress = comm.rank() == 0 ? Progress.to(err) : Progress.none();
         MatmulRun.Result result;
         try (MatmulRun run =
@@ -236,10 +215,10 @@ public final class MatmulCommand implements Callable<Integer> {
         }
         wrong.accumulateAndGet(result.wrongRanks(), Math::max);
         if (comm.rank() == 0) {
-            PrintWriter out = s.commandLine().getOut();
+            PrintWriter out = out();
             print(json.text(out), comm, plan, mine, result);
             ObjectNode document = document(comm, plan, mine, result);
-            Reports.sign(document, s.commandLine());
+            Reports.sign(document, line());
             json.write(out, document::toPrettyString);
             Reports.write(html, document);
         }

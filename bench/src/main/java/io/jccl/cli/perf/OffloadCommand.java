@@ -1,5 +1,7 @@
 package io.jccl.cli.perf;
 
+import static io.jccl.cli.shell.Text.format;
+
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.jccl.bench.OffloadConfig;
 import io.jccl.bench.OffloadRun;
@@ -11,7 +13,7 @@ import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.Sizes;
-import io.jccl.cli.shell.Version;
+import io.jccl.cli.shell.Subcommand;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.Device;
@@ -23,23 +25,15 @@ import java.io.PrintWriter;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
-import java.util.concurrent.Callable;
 import java.util.function.Consumer;
 import java.util.function.Function;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
-import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
-import picocli.CommandLine.ParameterException;
-import picocli.CommandLine.Spec;
 
 /** Measures how much of the layers' copies is hidden behind their computation. */
 @Command(
-        mixinStandardHelpOptions = true,
-        sortOptions = false,
-        usageHelpAutoWidth = true,
-        versionProvider = Version.class,
         footer = {
             "",
             "With the host engine the device's memory is host memory too, and a layer's work is"
@@ -48,7 +42,7 @@ import picocli.CommandLine.Spec;
             "Exit status: 0; 1 if a copy failed or a layer was wrong; 2 for a mistake on the command"
                     + " line.",
         })
-public final class OffloadCommand implements Callable<Integer> {
+public final class OffloadCommand extends Subcommand {
     private static final long MAX_LAYERS = 100_000;
     private static final int DEFAULT_SLOTS = 3;
 
@@ -56,8 +50,6 @@ public final class OffloadCommand implements Callable<Integer> {
     private final Function<Path, TierStore> stores;
 
     private final Consumer<List<Buffer>> afterFill;
-
-    @Spec private @Nullable CommandSpec spec;
 
     @Option(
             names = "--layers",
@@ -190,110 +182,80 @@ public final class OffloadCommand implements Callable<Integer> {
 
     @Override
     public Integer call() throws Exception {
-        if (spec == null) {
-            throw new IllegalStateException("not run by picocli");
-        }
-        OffloadConfig config = config(spec);
-        json.checkWritable(spec.commandLine());
-        html.checkWritable(spec.commandLine());
-        TierStore store = store(spec);
+        OffloadConfig config = config();
+        json.checkWritable(line());
+        html.checkWritable(line());
+        TierStore store = store();
         String buffered = Drives.bufferedBecause(store);
         OffloadRun.Result result;
         try (OffloadRun run = new OffloadRun(config, store, afterFill)) {
-            result = run.run(Progress.to(spec.commandLine().getErr()));
+            result = run.run(Progress.to(err()));
         } catch (OffloadMemoryException e) {
             if (e.tier() != Tier.DEVICE) {
                 throw e;
             }
-            throw new ParameterException(
-                    spec.commandLine(), "--device-memory: " + e.getMessage(), e);
+            throw mistake("--device-memory: " + e.getMessage(), e);
         } finally {
             Drives.close(store);
         }
-        PrintWriter out = spec.commandLine().getOut();
+        PrintWriter out = out();
         OffloadReport report = new OffloadReport(config, result, tier);
         report.print(json.text(out), buffered);
         out.flush();
         ObjectNode document = report.document();
-        Reports.sign(document, spec.commandLine());
+        Reports.sign(document, line());
         json.write(out, document::toPrettyString);
         Reports.write(html, document);
         if (result.wrong() != null) {
-            PrintWriter err = spec.commandLine().getErr();
+            PrintWriter err = err();
             err.println(
-                    spec.commandLine().getCommandName()
-                            + ": wrong data: "
-                            + result.wrong()
-                            + "; please report it with this command line");
+                    format(
+                            "%s: wrong data: %s; please report it with this command line",
+                            line().getCommandName(), result.wrong()));
             err.flush();
             return 1;
         }
         return 0;
     }
 
-    private OffloadConfig config(CommandSpec spec) throws IOException {
-        range(spec, "--layers", layers, 1, MAX_LAYERS);
-        range(spec, "--layer-bytes", layerBytes, 64, 1L << 40);
-        range(spec, "--iterations", iterations, 1, 1_000_000);
-        range(spec, "--samples", samples, 1, 10_000);
-        if (layerBytes % 8 != 0) {
-            throw mistake(spec, "--layer-bytes is " + layerBytes + ", expected a multiple of 8");
-        }
-        if (chunk < 64 || chunk % 64 != 0) {
-            throw mistake(spec, "--chunk is " + chunk + ", expected a multiple of 64");
-        }
+    private OffloadConfig config() throws IOException {
+        range("--layers", layers, 1, MAX_LAYERS);
+        range("--layer-bytes", layerBytes, 64, 1L << 40);
+        range("--iterations", iterations, 1, 1_000_000);
+        range("--samples", samples, 1, 10_000);
+        require(
+                layerBytes % 8 == 0,
+                "--layer-bytes is " + layerBytes + ", expected a multiple of 8");
+        require(
+                chunk >= 64 && chunk % 64 == 0,
+                "--chunk is " + chunk + ", expected a multiple of 64");
         if (depth != null) {
-            range(spec, "--depth", depth, 0, 1024);
+            range("--depth", depth, 0, 1024);
         }
         int kinds =
                 (computeMicros != null ? 1 : 0) + (ratio != null ? 1 : 0) + (gemm != null ? 1 : 0);
-        if (kinds > 1) {
-            throw mistake(
-                    spec,
-                    "--compute-us, --ratio and --gemm each define a layer's work; give one of"
-                            + " them");
-        }
+        require(
+                kinds <= 1,
+                "--compute-us, --ratio and --gemm each define a layer's work; give one of them");
         if (computeMicros != null && !(computeMicros >= 0 && computeMicros <= 60e6)) {
-            throw mistake(spec, "--compute-us is " + computeMicros + ", expected 0 to 60000000");
+            throw mistake("--compute-us is " + computeMicros + ", expected 0 to 60000000");
         }
         if (ratio != null && !(ratio >= 0 && ratio <= 1000)) {
-            throw mistake(spec, "--ratio is " + ratio + ", expected 0 to 1000");
+            throw mistake("--ratio is " + ratio + ", expected 0 to 1000");
         }
         if (gemm != null) {
-            range(spec, "--gemm", gemm, 1, 16_384);
+            range("--gemm", gemm, 1, 16_384);
         }
-        Device device = device(spec);
-        OffloadConfig config =
-                new OffloadConfig(
-                        device,
-                        layers,
-                        layerBytes,
-                        0,
-                        nvme,
-                        computeMicros == null ? -1 : computeMicros,
-                        ratio == null ? 1 : ratio,
-                        gemm == null ? 0 : gemm,
-                        iterations,
-                        samples,
-                        depth == null ? -1 : depth,
-                        backward,
-                        chunk,
-                        trace);
-        long slot = config.slotBytes();
+        Device device = device();
+        long slot = OffloadConfig.slotBytes(layerBytes, backward);
         long budget = deviceBudget == null ? DEFAULT_SLOTS * slot : deviceBudget;
-        if (budget < slot) {
-            throw mistake(
-                    spec,
-                    "--device-memory is "
-                            + budget
-                            + " bytes, but one layer needs "
-                            + slot
-                            + (backward ? " with its gradients" : "")
-                            + ": "
-                            + (slot - budget)
-                            + " bytes are missing; raise it, or lower --layer-bytes");
-        }
-        if (config.isCuda() && gemm != null) {
+        require(
+                budget >= slot,
+                format(
+                        "--device-memory is %s bytes, but one layer needs %s%s: %s bytes are"
+                                + " missing; raise it, or lower --layer-bytes",
+                        budget, slot, backward ? " with its gradients" : "", slot - budget));
+        if (device.kind() == Device.Kind.CUDA && gemm != null) {
             try {
                 NativeLibraries.cublas();
             } catch (NativeLibraryUnavailableException e) {
@@ -304,32 +266,31 @@ public final class OffloadCommand implements Callable<Integer> {
                         e);
             }
         }
-        checkTrace(spec);
+        checkTrace();
         return new OffloadConfig(
                 device,
                 layers,
                 layerBytes,
                 budget,
                 nvme,
-                config.computeMicros(),
-                config.ratio(),
-                config.gemm(),
+                computeMicros == null ? -1 : computeMicros,
+                ratio == null ? 1 : ratio,
+                gemm == null ? 0 : gemm,
                 iterations,
                 samples,
-                config.depth(),
+                depth == null ? -1 : depth,
                 backward,
                 chunk,
                 trace);
     }
 
-    private void checkTrace(CommandSpec spec) {
+    private void checkTrace() {
         if (trace == null) {
             return;
         }
         Path folder = trace.toAbsolutePath().getParent();
         if (folder == null || !Files.isDirectory(folder) || Files.isDirectory(trace)) {
             throw mistake(
-                    spec,
                     "--trace '"
                             + trace
                             + "' cannot be written: "
@@ -340,7 +301,7 @@ public final class OffloadCommand implements Callable<Integer> {
         }
     }
 
-    private Device device(CommandSpec spec) {
+    private Device device() {
         switch (engine) {
             case "host" -> {
                 return Device.host();
@@ -353,37 +314,26 @@ public final class OffloadCommand implements Callable<Integer> {
                 }
                 return Cuda.device(0);
             }
-            default -> throw mistake(spec, "--device is '" + engine + "', expected host or cuda");
+            default -> throw mistake("--device is '" + engine + "', expected host or cuda");
         }
     }
 
-    private @Nullable TierStore store(CommandSpec spec) {
+    private @Nullable TierStore store() {
         switch (tier) {
             case "pinned" -> {
                 if (nvme != null) {
-                    throw mistake(spec, "--nvme is for --tier nvme; give both, or neither");
+                    throw mistake("--nvme is for --tier nvme; give both, or neither");
                 }
                 return null;
             }
             case "nvme" -> {
                 if (nvme == null) {
-                    throw mistake(
-                            spec, "--tier nvme needs a folder on the drive; give --nvme <folder>");
+                    throw mistake("--tier nvme needs a folder on the drive; give --nvme <folder>");
                 }
-                Drives.checkFolder(spec, "--nvme", nvme);
+                Drives.checkFolder(line(), "--nvme", nvme);
                 return stores.apply(nvme);
             }
-            default -> throw mistake(spec, "--tier is '" + tier + "', expected pinned or nvme");
-        }
-    }
-
-    private static ParameterException mistake(CommandSpec spec, String message) {
-        return new ParameterException(spec.commandLine(), message);
-    }
-
-    private static void range(CommandSpec spec, String name, long value, long least, long most) {
-        if (value < least || value > most) {
-            throw mistake(spec, name + " is " + value + ", expected " + least + " to " + most);
+            default -> throw mistake("--tier is '" + tier + "', expected pinned or nvme");
         }
     }
 }

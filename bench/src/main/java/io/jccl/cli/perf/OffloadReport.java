@@ -1,5 +1,7 @@
 package io.jccl.cli.perf;
 
+import static io.jccl.cli.shell.Text.format;
+
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
@@ -9,7 +11,6 @@ import io.jccl.cli.shell.Sizes;
 import io.jccl.cli.shell.Version;
 import io.jccl.device.Cuda;
 import java.io.PrintWriter;
-import java.util.Locale;
 import org.jspecify.annotations.Nullable;
 
 /** The result of {@code jccl offload} as a table and as JSON. */
@@ -33,7 +34,7 @@ final class OffloadReport {
     private String workName() {
         return c.gemm() > 0
                 ? "float32 matrix product of " + c.gemm() + " by " + c.gemm()
-                : String.format(Locale.ROOT, "%.1f us of arithmetic", r.workMicros());
+                : format("%.1f us of arithmetic", r.workMicros());
     }
 
     /**
@@ -45,25 +46,21 @@ final class OffloadReport {
         out.println("# jccl " + Version.TEXT + " offload");
         out.println("# device: " + deviceName());
         out.println(
-                "# "
-                        + c.layers()
-                        + " layers of "
-                        + Sizes.format(c.layerBytes())
-                        + " bytes on tier "
-                        + tier
-                        + (c.backward() ? ", forward and backward" : ", forward")
-                        + "; a layer's work: "
-                        + workName());
+                format(
+                        "# %s layers of %s bytes on tier %s%s; a layer's work: %s",
+                        c.layers(),
+                        Sizes.format(c.layerBytes()),
+                        tier,
+                        c.backward() ? ", forward and backward" : ", forward",
+                        workName()));
         if (buffered != null) {
             out.println("# the drive is used through the page cache: " + buffered);
         }
         out.println(
-                "# a sample: "
-                        + c.passes()
-                        + " passes from an empty device, so that the first layer's copy, which"
-                        + " nothing hides, counts; medians of "
-                        + c.samples()
-                        + " samples");
+                format(
+                        "# a sample: %s passes from an empty device, so that the first layer's"
+                                + " copy, which nothing hides, counts; medians of %s samples",
+                        c.passes(), c.samples()));
         out.println("# copy-only: the passes without work; compute-only: the work without copies");
         out.println(
                 "# unrelated: both at once, neither waiting for the other; overlapped: layer by"
@@ -74,13 +71,9 @@ final class OffloadReport {
         line(out, "overlapped", r.overlapped(), "ms");
         line(out, "ideal max(copy, compute)", r.ideal(), "ms");
         out.println(
-                String.format(
-                        Locale.ROOT,
+                format(
                         "%-26s %10.3f    (samples: %.3f to %.3f)",
-                        "overlap efficiency",
-                        r.efficiency(),
-                        r.worst(),
-                        r.best()));
+                        "overlap efficiency", r.efficiency(), r.worst(), r.best()));
         line(out, "  from the shortest times", r.fastest(), "");
         line(out, "unrelated : overlapped", r.unrelated() / r.overlapped(), "");
         line(out, "compute : copy", r.compute() / r.copy(), "");
@@ -90,24 +83,19 @@ final class OffloadReport {
             line(out, "copy-only, bandwidth", bytes / r.copy() / 1e6, "GB/s");
         }
         out.println(
-                String.format(
-                        Locale.ROOT,
+                format(
                         "%-26s %10d of %d bytes",
-                        "device memory, peak",
-                        r.peak(),
-                        c.deviceBudget()));
-        out.println(String.format(Locale.ROOT, "%-26s %10d", "layers fetched ahead", r.depth()));
+                        "device memory, peak", r.peak(), c.deviceBudget()));
+        out.println(format("%-26s %10d", "layers fetched ahead", r.depth()));
         out.println(
-                String.format(
-                        Locale.ROOT,
+                format(
                         "%-26s %10d of %d layers, %.3f ms in all",
                         "stalls",
                         r.stalls(),
                         r.stats().fetches() + r.stats().hits(),
                         r.stallMillis()));
         out.println(
-                String.format(
-                        Locale.ROOT,
+                format(
                         "%-26s %10d layers, %s",
                         "checked",
                         r.checked(),
@@ -118,8 +106,7 @@ final class OffloadReport {
     }
 
     private static void line(PrintWriter out, String name, double value, String unit) {
-        out.println(
-                String.format(Locale.ROOT, "%-26s %10.3f %s", name, value, unit).stripTrailing());
+        out.println(format("%-26s %10.3f %s", name, value, unit).stripTrailing());
     }
 
     /** The result as JSON. */

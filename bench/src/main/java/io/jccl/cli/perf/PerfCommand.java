@@ -1,5 +1,7 @@
 package io.jccl.cli.perf;
 
+import static io.jccl.cli.shell.Text.format;
+
 import io.jccl.Algorithm;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
@@ -274,11 +276,10 @@ public final class PerfCommand implements Callable<Integer> {
             if (localRanks > 1) {
                 throw new ParameterException(
                         line,
-                        "-t x -g makes "
-                                + localRanks
-                                + " ranks, expected 1, because with --engine mpi each process is one"
-                                + " rank; start them with mpirun -n "
-                                + localRanks);
+                        format(
+                                "-t x -g makes %s ranks, expected 1, because with --engine mpi"
+                                        + " each process is one rank; start them with mpirun -n %s",
+                                localRanks, localRanks));
             }
             return List.of("--engine mpi");
         }
@@ -287,13 +288,10 @@ public final class PerfCommand implements Callable<Integer> {
         if (!set.isEmpty() && localRanks > 1) {
             throw new ParameterException(
                     commandLine(),
-                    "-t x -g makes "
-                            + localRanks
-                            + " ranks, expected 1, because "
-                            + set.getFirst()
-                            + " is set and so each process is one rank; leave out -t and -g, or"
-                            + " unset "
-                            + set.getFirst());
+                    format(
+                            "-t x -g makes %s ranks, expected 1, because %s is set and so each"
+                                    + " process is one rank; leave out -t and -g, or unset %s",
+                            localRanks, set.getFirst(), set.getFirst()));
         }
         return set.isEmpty() && localRanks == 1 && all.contains(SLURM.getFirst()) ? all : set;
     }
@@ -318,12 +316,9 @@ public final class PerfCommand implements Callable<Integer> {
     }
 
     private static String rootMessage(int root, int ranks) {
-        return "-r/--root is "
-                + root
-                + ", expected 0 to "
-                + (ranks - 1)
-                + " or all, as there "
-                + (ranks == 1 ? "is 1 rank" : "are " + ranks + " ranks")
-                + "; give one of those, or more ranks with -g";
+        return format(
+                "-r/--root is %s, expected 0 to %s or all, as there %s; give one of those, or"
+                        + " more ranks with -g",
+                root, ranks - 1, ranks == 1 ? "is 1 rank" : "are " + ranks + " ranks");
     }
 }

@@ -1,5 +1,7 @@
 package io.jccl.cli.perf;
 
+import static io.jccl.cli.shell.Text.format;
+
 import io.jccl.Algorithm;
 import io.jccl.CommunicatorOptions;
 import io.jccl.ReduceOp;
@@ -318,15 +320,9 @@ final class PerfOptions {
         require(
                 line,
                 all <= RankOptions.MOST_RANKS,
-                "-t "
-                        + threads
-                        + " x -g "
-                        + devices
-                        + " makes "
-                        + all
-                        + " ranks, expected "
-                        + RankOptions.MOST_RANKS
-                        + " at most; give fewer");
+                format(
+                        "-t %s x -g %s makes %s ranks, expected %s at most; give fewer",
+                        threads, devices, all, RankOptions.MOST_RANKS));
         int timed = iterations == NOT_GIVEN ? PerfConfig.ITERATIONS : iterations;
         require(
                 line,
@@ -335,11 +331,10 @@ final class PerfOptions {
         require(
                 line,
                 skipped < timed,
-                "-K/--per_iter_skip is "
-                        + skipped
-                        + ", expected less than the "
-                        + timed
-                        + " iterations; give fewer, or a larger -n");
+                format(
+                        "-K/--per_iter_skip is %s, expected less than the %s iterations; give"
+                                + " fewer, or a larger -n",
+                        skipped, timed));
         gpu.check(line, perIteration == 1, blocking);
         require(
                 line,
@@ -357,11 +352,10 @@ final class PerfOptions {
         }
         if (aggregated > 1 && !collective.isGrouped()) {
             notes.add(
-                    "-m "
-                            + aggregated
-                            + " as a group has no effect: each step of a "
-                            + collective.command()
-                            + " needs the one before it");
+                    format(
+                            "-m %s as a group has no effect: each step of a %s needs the one"
+                                    + " before it",
+                            aggregated, collective.command()));
         }
         for (String name : new TreeSet<>(environment.keySet())) {
             if (name.equals(DEVICE) && engine != Engine.NCCL) {

@@ -3,6 +3,7 @@ package io.jccl.cli.perf;
 import io.jccl.Algorithm;
 import io.jccl.NcclSteering;
 import io.jccl.ReduceOp;
+import io.jccl.cli.shell.Parsed;
 import io.jccl.device.DataType;
 import java.time.Duration;
 import java.util.Arrays;
@@ -79,7 +80,6 @@ final class PerfValues {
         }
     }
 
-    /** A time. */
     static final class Seconds implements ITypeConverter<Duration> {
         @Override
         public Duration convert(String value) {
@@ -158,15 +158,9 @@ final class PerfValues {
         }
     }
 
-    /** Algorithms by name. */
-    static final class Algorithms implements ITypeConverter<Algorithm> {
-        @Override
-        public Algorithm convert(String value) {
-            try {
-                return Algorithm.ofName(value);
-            } catch (IllegalArgumentException e) {
-                throw new TypeConversionException(e.getMessage());
-            }
+    static final class Algorithms extends Parsed<Algorithm> {
+        Algorithms() {
+            super(Algorithm::ofName);
         }
     }
 }

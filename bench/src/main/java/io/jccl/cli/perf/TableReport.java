@@ -1,5 +1,8 @@
 package io.jccl.cli.perf;
 
+import static io.jccl.cli.shell.Text.format;
+import static io.jccl.cli.shell.Text.lower;
+
 import io.jccl.bench.PerfConfig;
 import io.jccl.bench.PerfConfig.Timing;
 import io.jccl.bench.Report;
@@ -51,33 +54,24 @@ final class TableReport implements Report {
         println("# jccl version " + Version.TEXT + " " + engine);
         println("# Collective test starting: " + command);
         println(
-                "# nThread "
-                        + config.threads()
-                        + " nGpus "
-                        + config.devices()
-                        + " nRanks "
-                        + ranks.size()
-                        + " minBytes "
-                        + config.minBytes()
-                        + " maxBytes "
-                        + config.maxBytes()
-                        + " step: "
-                        + (factor ? config.stepFactor() : config.stepBytes())
-                        + (factor ? "(factor)" : "(bytes)")
-                        + " warmup iters: "
-                        + timing.warmups()
-                        + " iters: "
-                        + timing.iterations()
-                        + " agg iters: "
-                        + timing.aggregated()
-                        + " validation: "
-                        + config.checks()
-                        + " graph: "
-                        + timing.graphLaunches()
-                        + " unalign: "
-                        + config.buffers().unalign()
-                        + " algorithm: "
-                        + algorithm(config));
+                format(
+                        "# nThread %s nGpus %s nRanks %s minBytes %s maxBytes %s step: %s%s"
+                                + " warmup iters: %s iters: %s agg iters: %s validation: %s"
+                                + " graph: %s unalign: %s algorithm: %s",
+                        config.threads(),
+                        config.devices(),
+                        ranks.size(),
+                        config.minBytes(),
+                        config.maxBytes(),
+                        factor ? config.stepFactor() : config.stepBytes(),
+                        factor ? "(factor)" : "(bytes)",
+                        timing.warmups(),
+                        timing.iterations(),
+                        timing.aggregated(),
+                        config.checks(),
+                        timing.graphLaunches(),
+                        config.buffers().unalign(),
+                        algorithm(config)));
         switch (timing.blocking()) {
             case NONE -> {}
             case BARRIER ->
@@ -97,11 +91,10 @@ final class TableReport implements Report {
         }
         if (config.split().isAsked()) {
             println(
-                    "# Groups: "
-                            + config.split().sizes(ranks.size()).length
-                            + " by "
-                            + config.split().text()
-                            + "; times are those of all ranks, bandwidths those of rank 0's group");
+                    format(
+                            "# Groups: %s by %s; times are those of all ranks, bandwidths those"
+                                    + " of rank 0's group",
+                            config.split().sizes(ranks.size()).length, config.split().text()));
         }
         println("# Time: " + times(timing));
         config.notes().forEach(note -> println("# " + note));
@@ -161,7 +154,7 @@ final class TableReport implements Report {
     }
 
     private static String algorithm(PerfConfig config) {
-        return config.options().algorithm().name().toLowerCase(Locale.ROOT).replace('_', '-');
+        return lower(config.options().algorithm()).replace('_', '-');
     }
 
     private String headings(List<String> line, List<String> times, List<String> iteration) {
@@ -216,10 +209,9 @@ final class TableReport implements Report {
     public void end(Summary summary) {
         boolean okay = summary.outOfBounds() == 0;
         println(
-                "# Out of bounds values : "
-                        + summary.outOfBounds()
-                        + " "
-                        + Verdict.of(okay, "OK", "FAILED"));
+                format(
+                        "# Out of bounds values : %s %s",
+                        summary.outOfBounds(), Verdict.of(okay, "OK", "FAILED")));
         Boolean enough = summary.enough();
         println(
                 "# Avg bus bandwidth    : "
@@ -233,17 +225,17 @@ final class TableReport implements Report {
                     "# "
                             + (communicator.isEmpty()
                                     ? "Memory usage         : User-Allocated " + bytes(m.buffers())
-                                    : "GPU memory usage     : Initialization "
-                                            + communicator
-                                            + " | User-Allocated "
-                                            + bytes(m.buffers())
-                                            + " | Collective "
-                                            + bytes(m.collective())
-                                            + " | Total  "
-                                            + bytes(
+                                    : format(
+                                            "GPU memory usage     : Initialization %s |"
+                                                    + " User-Allocated %s | Collective %s | Total"
+                                                    + "  %s",
+                                            communicator,
+                                            bytes(m.buffers()),
+                                            bytes(m.collective()),
+                                            bytes(
                                                     m.initialization()
                                                             + m.buffers()
-                                                            + m.collective())));
+                                                            + m.collective()))));
         }
         if (summary.warning() != null) {
             println("# WARNING: " + summary.warning());
@@ -307,11 +299,6 @@ final class TableReport implements Report {
     private static String centred(String text, int width) {
         int before = (width - text.length()) / 2;
         return " ".repeat(before) + text + " ".repeat(width - text.length() - before);
-    }
-
-    @SuppressWarnings("AnnotateFormatMethod") // the annotation would be a dependency
-    private static String format(String pattern, Object... values) {
-        return String.format(Locale.ROOT, pattern, values);
     }
 
     /** Lines end in the same way on every system, for the scripts that read them. */

@@ -1,5 +1,7 @@
 package io.jccl.cli.plan;
 
+import static io.jccl.cli.shell.Text.format;
+
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -70,10 +72,9 @@ final class ConfigFile {
             node = new ObjectMapper().readTree(Files.readString(path));
         } catch (JsonProcessingException e) {
             throw new IllegalArgumentException(
-                    path
-                            + " is not JSON ("
-                            + e.getOriginalMessage()
-                            + "); give a model's config.json");
+                    format(
+                            "%s is not JSON (%s); give a model's config.json",
+                            path, e.getOriginalMessage()));
         } catch (NoSuchFileException e) {
             throw new IllegalArgumentException(
                     path + " does not exist; give the config.json of a checkpoint");
@@ -253,14 +254,9 @@ final class ConfigFile {
         int value = or(expected, field);
         if (value != expected) {
             throw new IllegalArgumentException(
-                    file
-                            + " has "
-                            + field
-                            + " "
-                            + value
-                            + ", expected "
-                            + expected
-                            + ": other layouts of experts are not supported");
+                    format(
+                            "%s has %s %s, expected %s: other layouts of experts are not supported",
+                            file, field, value, expected));
         }
     }
 
@@ -272,12 +268,9 @@ final class ConfigFile {
             }
         }
         throw new IllegalArgumentException(
-                file
-                        + " has no field '"
-                        + names[0]
-                        + "', which a model of type "
-                        + root.path("model_type").asText()
-                        + " needs; add it");
+                format(
+                        "%s has no field '%s', which a model of type %s needs; add it",
+                        file, names[0], root.path("model_type").asText()));
     }
 
     private int or(int otherwise, String name) {

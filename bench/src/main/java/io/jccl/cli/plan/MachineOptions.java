@@ -1,5 +1,7 @@
 package io.jccl.cli.plan;
 
+import static io.jccl.cli.shell.Text.words;
+
 import io.jccl.offload.timeplan.GpuType;
 import io.jccl.offload.timeplan.Hardware;
 import io.jccl.topology.Topology;
@@ -17,6 +19,12 @@ import picocli.CommandLine.ParameterException;
 
 /** The options that describe the machine whose times are predicted. */
 final class MachineOptions {
+    /** What is for predicted times alone. */
+    private static final List<String> TIMES =
+            words(
+                    "--gpu-type --nic-gbit --host-gbps --nvme-read-gbps --nvme-write-gbps"
+                            + " --no-overlap --html");
+
     @Option(
             names = "--machine",
             paramLabel = "<machine>",
@@ -69,16 +77,7 @@ final class MachineOptions {
             List<String> alone =
                     line.getParseResult().matchedOptions().stream()
                             .map(o -> o.names()[0])
-                            .filter(n ->
-                                    List.of(
-                                                    "--gpu-type",
-                                                    "--nic-gbit",
-                                                    "--host-gbps",
-                                                    "--nvme-read-gbps",
-                                                    "--nvme-write-gbps",
-                                                    "--no-overlap",
-                                                    "--html")
-                                            .contains(n))
+                            .filter(TIMES::contains)
                             .toList();
             if (!alone.isEmpty()) {
                 throw new ParameterException(

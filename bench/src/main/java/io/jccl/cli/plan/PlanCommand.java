@@ -3,7 +3,8 @@ package io.jccl.cli.plan;
 import io.jccl.cli.shell.Amounts;
 import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
-import io.jccl.cli.shell.Version;
+import io.jccl.cli.shell.Parsed;
+import io.jccl.cli.shell.Subcommand;
 import io.jccl.offload.memplan.AttentionKernel;
 import io.jccl.offload.memplan.Batch;
 import io.jccl.offload.memplan.Job;
@@ -24,27 +25,17 @@ import io.jccl.offload.timeplan.TimePlanner;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.util.List;
-import java.util.concurrent.Callable;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine;
 import picocli.CommandLine.Command;
-import picocli.CommandLine.ITypeConverter;
 import picocli.CommandLine.Mixin;
-import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
-import picocli.CommandLine.ParameterException;
-import picocli.CommandLine.Spec;
-import picocli.CommandLine.TypeConversionException;
 
 /**
  * Plans memory: what training a model needs per tier, whether it fits, and the largest model that
  * does.
  */
 @Command(
-        mixinStandardHelpOptions = true,
-        sortOptions = false,
-        usageHelpAutoWidth = true,
-        versionProvider = Version.class,
         footer = {
             "",
             "Memory: 16G and 16GiB are powers of 1024, 16GB of 1000.",
@@ -52,14 +43,12 @@ import picocli.CommandLine.TypeConversionException;
             "Exit status: 0; 2 for a mistake in the arguments; 4 if --require is given and the model"
                     + " does not fit.",
         })
-public final class PlanCommand implements Callable<Integer> {
+public final class PlanCommand extends Subcommand {
     /** Number of suggestions shown. */
     private static final int NEXT = 5;
 
     /** Larger numbers of machines are not considered. */
     private static final int MACHINES = 1 << 14;
-
-    @Spec private @Nullable CommandSpec spec;
 
     @Mixin private ModelOptions model = new ModelOptions();
 
@@ -237,24 +226,21 @@ public final class PlanCommand implements Callable<Integer> {
 
     @Override
     public Integer call() throws IOException {
-        CommandLine line = commandLine();
+        CommandLine line = line();
         json.checkWritable(line);
         html.checkWritable(line);
         Hardware hardware = described.hardware(line);
-        Job job = job(line, hardware);
-        checkCombination(line);
+        Job job = job(hardware);
+        checkCombination();
         Techniques given = technique.techniques(line, job.machine());
         MemoryPlanner.Space space =
                 new MemoryPlanner.Space(
                         job.machine().host() > 0, job.machine().nvme() > 0, modelParallel);
-        PrintWriter out = line.getOut();
+        PrintWriter out = out();
         if (search && hardware != null) {
-            return rank(line, job, hardware);
+            return rank(job, hardware);
         }
-        if (html.isAsked()) {
-            throw new ParameterException(
-                    line, "--html draws a search by speed; add --search and --machine");
-        }
+        require(!html.isAsked(), "--html draws a search by speed; add --search and --machine");
         if (search) {
             List<Plan> found = MemoryPlanner.search(job, space);
             List<Plan> shown = all ? found : MemoryPlanner.frontier(found);
@@ -282,7 +268,7 @@ public final class PlanCommand implements Callable<Integer> {
                         worth.isEmpty() ? null : worth.getLast(),
                         next.stream().limit(NEXT).toList(),
                         plan.fits() || !next.isEmpty() ? null : onMore(job, techniques, space));
-        StepTime time = hardware == null ? null : predict(line, plan, hardware);
+        StepTime time = hardware == null ? null : predict(plan, hardware);
         json.text(out).println(PlanText.plan(answer, explain));
         if (time != null && hardware != null) {
             json.text(out).println(TimeText.step(time, hardware));
@@ -292,15 +278,15 @@ public final class PlanCommand implements Callable<Integer> {
         return require && !plan.fits() ? 4 : 0;
     }
 
-    private StepTime predict(CommandLine line, Plan plan, Hardware hardware) {
+    private StepTime predict(Plan plan, Hardware hardware) {
         try {
             return TimePlanner.predict(plan, hardware, described.overlap());
         } catch (IllegalArgumentException e) {
-            throw new ParameterException(line, String.valueOf(e.getMessage()), e);
+            throw mistake(e);
         }
     }
 
-    private int rank(CommandLine line, Job job, Hardware hardware) throws IOException {
+    private int rank(Job job, Hardware hardware) throws IOException {
         List<StepTime> ranked;
         try {
             ranked =
@@ -311,9 +297,9 @@ public final class PlanCommand implements Callable<Integer> {
                             hardware,
                             described.overlap());
         } catch (IllegalArgumentException e) {
-            throw new ParameterException(line, String.valueOf(e.getMessage()), e);
+            throw mistake(e);
         }
-        PrintWriter out = line.getOut();
+        PrintWriter out = out();
         json.text(out).println(TimeText.ranking(ranked, hardware, all).strip());
         out.flush();
         json.write(out, () -> PlanJson.ranking(job, ranked));
@@ -321,17 +307,14 @@ public final class PlanCommand implements Callable<Integer> {
         return require && ranked.isEmpty() ? 4 : 0;
     }
 
-    private void checkCombination(CommandLine line) {
+    private void checkCombination() {
         if (auto || search) {
-            technique.refuse(line, auto ? "--auto" : "--search");
+            technique.refuse(line(), auto ? "--auto" : "--search");
         }
-        if (auto && search) {
-            throw new ParameterException(
-                    line, "--auto and --search are both given; --search looks for another model");
-        }
-        if (all && !search) {
-            throw new ParameterException(line, "--all goes with --search; add it");
-        }
+        require(
+                !auto || !search,
+                "--auto and --search are both given; --search looks for another model");
+        require(!all || search, "--all goes with --search; add it");
     }
 
     /** The first plan that fits on 2, 4, 8, ... times as many machines; null if none does. */
@@ -348,11 +331,11 @@ public final class PlanCommand implements Callable<Integer> {
         return null;
     }
 
-    private Job job(CommandLine line, @Nullable Hardware hardware) {
-        Model of = model.model(line, search && hardware == null);
+    private Job job(@Nullable Hardware hardware) {
+        Model of = model.model(line(), search && hardware == null);
         int each = gpus != null ? gpus : hardware == null ? 8 : hardware.gpus();
         if (hardware != null && each > hardware.gpus()) {
-            throw new ParameterException(line, hardware.tooFew(each));
+            throw mistake(hardware.tooFew(each));
         }
         long bytes =
                 deviceMemory != null
@@ -377,70 +360,33 @@ public final class PlanCommand implements Callable<Integer> {
                 new LowRank(lora, adapted));
     }
 
-    private CommandLine commandLine() {
-        if (spec == null) {
-            throw new IllegalStateException("not run by picocli");
-        }
-        return spec.commandLine();
-    }
-
-    /** Matrices with adapters by their name. */
-    static final class MatricesOf implements ITypeConverter<LowRank.Matrices> {
-        @Override
-        public LowRank.Matrices convert(String value) {
-            try {
-                return LowRank.Matrices.of(value);
-            } catch (IllegalArgumentException e) {
-                throw new TypeConversionException(e.getMessage());
-            }
+    static final class MatricesOf extends Parsed<LowRank.Matrices> {
+        MatricesOf() {
+            super(LowRank.Matrices::of);
         }
     }
 
-    /** An attention by its name. */
-    static final class KernelOf implements ITypeConverter<AttentionKernel> {
-        @Override
-        public AttentionKernel convert(String value) {
-            try {
-                return AttentionKernel.of(value);
-            } catch (IllegalArgumentException e) {
-                throw new TypeConversionException(e.getMessage());
-            }
+    static final class KernelOf extends Parsed<AttentionKernel> {
+        KernelOf() {
+            super(AttentionKernel::of);
         }
     }
 
-    /** A system by its name. */
-    static final class SystemOf implements ITypeConverter<TrainingSystem> {
-        @Override
-        public TrainingSystem convert(String value) {
-            try {
-                return TrainingSystem.of(value);
-            } catch (IllegalArgumentException e) {
-                throw new TypeConversionException(e.getMessage());
-            }
+    static final class SystemOf extends Parsed<TrainingSystem> {
+        SystemOf() {
+            super(TrainingSystem::of);
         }
     }
 
-    /** A precision by its name. */
-    static final class PrecisionOf implements ITypeConverter<Precision> {
-        @Override
-        public Precision convert(String value) {
-            try {
-                return Precision.of(value);
-            } catch (IllegalArgumentException e) {
-                throw new TypeConversionException(e.getMessage());
-            }
+    static final class PrecisionOf extends Parsed<Precision> {
+        PrecisionOf() {
+            super(Precision::of);
         }
     }
 
-    /** An optimizer by its name. */
-    static final class OptimizerOf implements ITypeConverter<OptimizerKind> {
-        @Override
-        public OptimizerKind convert(String value) {
-            try {
-                return OptimizerKind.of(value);
-            } catch (IllegalArgumentException e) {
-                throw new TypeConversionException(e.getMessage());
-            }
+    static final class OptimizerOf extends Parsed<OptimizerKind> {
+        OptimizerOf() {
+            super(OptimizerKind::of);
         }
     }
 }

@@ -1,5 +1,7 @@
 package io.jccl.cli.plan;
 
+import static io.jccl.cli.shell.Text.format;
+
 import io.jccl.cli.shell.Amounts;
 import io.jccl.cli.shell.Version;
 import io.jccl.offload.Tier;
@@ -16,7 +18,6 @@ import io.jccl.offload.memplan.Traffic;
 import io.jccl.offload.memplan.Usage;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Locale;
 import java.util.function.ToLongFunction;
 import org.jspecify.annotations.Nullable;
 
@@ -67,8 +68,7 @@ final class PlanText {
         text.machine(job);
         text.batch(job);
         text.out.append(
-                String.format(
-                        Locale.ROOT,
+                format(
                         "%nLargest model under each of the %d combinations under which any fits%s,"
                                 + "%nfewest and cheapest techniques first. Depth and width grow"
                                 + " together: hidden / layers = %.4g.%n%n",
@@ -79,8 +79,7 @@ final class PlanText {
         for (Plan p : shown) {
             Model m = p.job().model();
             text.out.append(
-                    String.format(
-                            Locale.ROOT,
+                    format(
                             "  %10s  %6d  %6d  %4s  %5s  %4s  %9s  %s%n",
                             Amounts.parameters(m.parameters()),
                             m.layers(),
@@ -103,11 +102,11 @@ final class PlanText {
     private static String percent(Usage usage) {
         return usage.model() == 0
                 ? "-"
-                : String.format(Locale.ROOT, "%.0f%%", 100.0 * usage.total() / usage.capacity());
+                : format("%.0f%%", 100.0 * usage.total() / usage.capacity());
     }
 
     private void label(String label, String value) {
-        out.append(String.format(Locale.ROOT, "%-11s %s%n", label, value));
+        out.append(format("%-11s %s%n", label, value));
     }
 
     private void head(String name, Job job) {
@@ -128,15 +127,13 @@ final class PlanText {
         if (experts != null) {
             label(
                     "experts",
-                    experts.count()
-                            + " in "
-                            + (m.layers() - experts.dense())
-                            + " layers, "
-                            + experts.active()
-                            + (experts.shared() > 0 ? " and the shared ones" : "")
-                            + " for each token; "
-                            + Amounts.parameters(Math.round(m.activeParameters()))
-                            + " parameters take part");
+                    format(
+                            "%s in %s layers, %s%s for each token; %s parameters take part",
+                            experts.count(),
+                            m.layers() - experts.dense(),
+                            experts.active(),
+                            experts.shared() > 0 ? " and the shared ones" : "",
+                            Amounts.parameters(Math.round(m.activeParameters()))));
         }
         label("attention", job.kernel().label());
         machine(job);
@@ -174,10 +171,9 @@ final class PlanText {
     private void batch(Job job) {
         label(
                 "batch",
-                "micro-batch "
-                        + job.batch().micro()
-                        + ", accumulation "
-                        + job.batch().accumulation());
+                format(
+                        "micro-batch %s, accumulation %s",
+                        job.batch().micro(), job.batch().accumulation()));
         LowRank adapters = job.adapters();
         if (adapters.adapts()) {
             label(
@@ -212,8 +208,8 @@ final class PlanText {
 
     private void tiers(Plan plan) {
         out.append('\n')
-                .append(String.format(Locale.ROOT, "%-16s", ""))
-                .append(String.format(Locale.ROOT, "%12s%12s%12s%n", "per GPU", "host", "NVMe"));
+                .append(format("%-16s", ""))
+                .append(format("%12s%12s%12s%n", "per GPU", "host", "NVMe"));
         row("parameters", plan, Usage::parameters);
         row("gradients", plan, Usage::gradients);
         row("optimizer", plan, Usage::optimizer);
@@ -233,10 +229,10 @@ final class PlanText {
     }
 
     private void row(String name, Plan plan, ToLongFunction<Usage> what) {
-        out.append(String.format(Locale.ROOT, "  %-14s", name));
+        out.append(format("  %-14s", name));
         for (Tier tier : Tier.values()) {
             long bytes = what.applyAsLong(plan.usage(tier));
-            out.append(String.format(Locale.ROOT, "%12s", bytes == 0 ? "-" : Amounts.text(bytes)));
+            out.append(format("%12s", bytes == 0 ? "-" : Amounts.text(bytes)));
         }
         out.append('\n');
     }
@@ -248,8 +244,8 @@ final class PlanText {
         int first = cells((double) state, capacity);
         int second = cells((double) usage.model(), capacity);
         int third = cells((double) usage.model() + usage.reserved(), capacity);
-        String share = String.format(Locale.ROOT, "%.0f%%", 100.0 * usage.total() / capacity);
-        out.append(String.format(Locale.ROOT, "  %-8s [", name))
+        String share = format("%.0f%%", 100.0 * usage.total() / capacity);
+        out.append(format("  %-8s [", name))
                 .append("#".repeat(first))
                 .append("+".repeat(second - first))
                 .append("-".repeat(third - second))
@@ -280,17 +276,13 @@ final class PlanText {
         }
         for (Traffic t : plan.traffic()) {
             out.append(
-                    String.format(
-                            Locale.ROOT,
+                    format(
                             "  %-15s %10s  %s%n",
-                            t.kind().label(),
-                            Amounts.text(t.bytes()),
-                            t.what()));
+                            t.kind().label(), Amounts.text(t.bytes()), t.what()));
         }
         Compute c = plan.compute();
         out.append(
-                String.format(
-                        Locale.ROOT,
+                format(
                         "A step computes%n  %s for %d %s (%s without recomputation, %s with full);"
                                 + " %s per GPU%n",
                         Amounts.flops(c.flops()),
@@ -377,11 +369,10 @@ final class PlanText {
                     switch (f) {
                         case PARAMETERS -> m.parameters() + " parameters";
                         case STATE ->
-                                String.format(
-                                        Locale.ROOT,
+                                format(
                                         "%.4g bytes a parameter over all tiers and machines",
                                         plan.stateBytesPerParameter());
-                        case FLOPS -> String.format(Locale.ROOT, "%.4g", plan.compute().flops());
+                        case FLOPS -> format("%.4g", plan.compute().flops());
                         default -> "";
                     };
             if (!here.isEmpty()) {

@@ -1,5 +1,8 @@
 package io.jccl.cli.plan;
 
+import static io.jccl.cli.shell.Text.words;
+
+import io.jccl.cli.shell.Parsed;
 import io.jccl.offload.Tier;
 import io.jccl.offload.memplan.Machine;
 import io.jccl.offload.memplan.ModelParallel;
@@ -16,6 +19,10 @@ import picocli.CommandLine.TypeConversionException;
 
 /** The options that specify techniques: sharding, offload, recomputation, parallelism. */
 final class TechniqueOptions {
+    /** The options besides those of offload. */
+    private static final List<String> OTHERS =
+            words("--zero --recompute --pieces --tp --pp --cp --ep --chunks --whole-sequences");
+
     @Option(
             names = "--zero",
             paramLabel = "<0..3>",
@@ -116,19 +123,7 @@ final class TechniqueOptions {
         List<String> given =
                 line.getParseResult().matchedOptions().stream()
                         .map(o -> o.names()[0])
-                        .filter(n ->
-                                n.startsWith("--offload")
-                                        || List.of(
-                                                        "--zero",
-                                                        "--recompute",
-                                                        "--pieces",
-                                                        "--tp",
-                                                        "--pp",
-                                                        "--cp",
-                                                        "--ep",
-                                                        "--chunks",
-                                                        "--whole-sequences")
-                                                .contains(n))
+                        .filter(n -> n.startsWith("--offload") || OTHERS.contains(n))
                         .toList();
         if (!given.isEmpty()) {
             throw new ParameterException(
@@ -194,15 +189,9 @@ final class TechniqueOptions {
         }
     }
 
-    /** A recomputation by its name. */
-    static final class RecomputationOf implements ITypeConverter<Recomputation> {
-        @Override
-        public Recomputation convert(String value) {
-            try {
-                return Recomputation.of(value);
-            } catch (IllegalArgumentException e) {
-                throw new TypeConversionException(e.getMessage());
-            }
+    static final class RecomputationOf extends Parsed<Recomputation> {
+        RecomputationOf() {
+            super(Recomputation::of);
         }
     }
 }

@@ -16,7 +16,7 @@ import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.Sizes;
-import io.jccl.cli.shell.Version;
+import io.jccl.cli.shell.Subcommand;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.Device;
@@ -29,7 +29,6 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
-import java.util.concurrent.Callable;
 import java.util.function.Consumer;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
@@ -37,17 +36,10 @@ import java.util.stream.Collectors;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
-import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
-import picocli.CommandLine.ParameterException;
-import picocli.CommandLine.Spec;
 
 /** Measures compute, memory and links of this machine. */
 @Command(
-        mixinStandardHelpOptions = true,
-        sortOptions = false,
-        usageHelpAutoWidth = true,
-        versionProvider = Version.class,
         footer = {
             "",
             "Every figure is the median of batches after the operation has become steady, and what"
@@ -55,7 +47,7 @@ import picocli.CommandLine.Spec;
             "Exit status: 0; 1 if a result was wrong or a measurement failed; 2 for a mistake on"
                     + " the command line.",
         })
-public final class ProbeCommand implements Callable<Integer> {
+public final class ProbeCommand extends Subcommand {
     /** Limit of n, since n^2 elements must fit into an int. */
     private static final int LARGEST = 32_768;
 
@@ -65,8 +57,6 @@ public final class ProbeCommand implements Callable<Integer> {
 
     private final Map<String, String> environment;
     private final Consumer<Buffer> afterProduct;
-
-    @Spec private @Nullable CommandSpec spec;
 
     @Option(
             names = "--device",
@@ -160,16 +150,12 @@ public final class ProbeCommand implements Callable<Integer> {
 
     @Override
     public Integer call() throws Exception {
-        if (spec == null) {
-            throw new IllegalStateException("not run by picocli");
-        }
-        CommandSpec s = spec;
-        checkAlone(s);
-        json.checkWritable(s.commandLine());
-        html.checkWritable(s.commandLine());
-        ProbeConfig config = config(s);
-        PrintWriter out = s.commandLine().getOut();
-        Progress progress = Progress.to(s.commandLine().getErr());
+        checkAlone();
+        json.checkWritable(line());
+        html.checkWritable(line());
+        ProbeConfig config = config();
+        PrintWriter out = out();
+        Progress progress = Progress.to(err());
         ProbeResult result;
         try {
             Hardware machine =
@@ -188,63 +174,59 @@ public final class ProbeCommand implements Callable<Integer> {
         json.text(out).print(ProbeText.of(result));
         out.flush();
         ObjectNode document = ProbeJson.of(result);
-        Reports.sign(document, s.commandLine());
+        Reports.sign(document, line());
         json.write(out, document::toPrettyString);
         Reports.write(html, document);
         return result.faults().isEmpty() ? 0 : 1;
     }
 
-    private void checkAlone(CommandSpec s) {
+    private void checkAlone() {
         Map<String, String> launch = new HashMap<>(environment);
         // Slurm also sets these in a batch script, where no ranks were started.
         launch.keySet().removeIf(name -> name.startsWith("SLURM_"));
         int ranks = LaunchEnvironment.of(launch).size();
-        if (ranks > 1) {
-            throw mistake(
-                    s,
-                    "a launcher started "
-                            + ranks
-                            + " ranks, which would slow each other; start jccl probe by itself,"
-                            + " once on each machine");
-        }
+        require(
+                ranks <= 1,
+                "a launcher started "
+                        + ranks
+                        + " ranks, which would slow each other; start jccl probe by itself, once"
+                        + " on each machine");
     }
 
-    private ProbeConfig config(CommandSpec s) {
+    private ProbeConfig config() {
         if (maxBytes < 64 || maxBytes > 1L << 40) {
-            throw mistake(s, "--max-bytes is " + maxBytes + ", expected 64 to 1T");
+            throw mistake("--max-bytes is " + maxBytes + ", expected 64 to 1T");
         }
-        if (!(seconds >= 0.1 && seconds <= 86_400)) {
-            throw mistake(s, "--time-budget is " + seconds + ", expected 0.1 to 86400 seconds");
-        }
+        require(
+                seconds >= 0.1 && seconds <= 86_400,
+                "--time-budget is " + seconds + ", expected 0.1 to 86400 seconds");
         int count = threads == null ? Runtime.getRuntime().availableProcessors() : threads;
-        if (count < 1 || count > MOST_THREADS) {
-            throw mistake(s, "--threads is " + count + ", expected 1 to " + MOST_THREADS);
-        }
+        require(
+                count >= 1 && count <= MOST_THREADS,
+                "--threads is " + count + ", expected 1 to " + MOST_THREADS);
         return new ProbeConfig(
-                device(s),
-                named(s, "--only", only, ProbeSection.class),
-                ascending(s, "--sizes", sizes, LARGEST),
-                List.copyOf(named(s, "--types", types, MatrixType.class)),
-                ascending(s, "--hidden", hidden, LARGEST_HIDDEN),
+                device(),
+                named("--only", only, ProbeSection.class),
+                ascending("--sizes", sizes, LARGEST),
+                List.copyOf(named("--types", types, MatrixType.class)),
+                ascending("--hidden", hidden, LARGEST_HIDDEN),
                 maxBytes,
                 count,
                 seconds,
-                s.commandLine().getParseResult().originalArgs());
+                line().getParseResult().originalArgs());
     }
 
-    private static List<Integer> ascending(
-            CommandSpec s, String option, List<Integer> values, int most) {
+    private List<Integer> ascending(String option, List<Integer> values, int most) {
         for (int v : values) {
-            if (v < 1 || v > most) {
-                throw mistake(s, option + " has " + v + ", expected 1 to " + most + " of each");
-            }
+            require(
+                    v >= 1 && v <= most,
+                    option + " has " + v + ", expected 1 to " + most + " of each");
         }
         return values.stream().sorted().distinct().toList();
     }
 
     /** Constants by the names of their {@code toString}; all if none are given. */
-    private static <E extends Enum<E>> Set<E> named(
-            CommandSpec s, String option, List<String> names, Class<E> type) {
+    private <E extends Enum<E>> Set<E> named(String option, List<String> names, Class<E> type) {
         EnumSet<E> all = EnumSet.noneOf(type);
         for (String name : names) {
             String wanted = name.strip().toLowerCase(Locale.ROOT);
@@ -254,7 +236,6 @@ public final class ProbeCommand implements Callable<Integer> {
                             .findFirst()
                             .orElseThrow(() ->
                                     mistake(
-                                            s,
                                             option
                                                     + " has '"
                                                     + name
@@ -266,31 +247,24 @@ public final class ProbeCommand implements Callable<Integer> {
         return names.isEmpty() ? EnumSet.allOf(type) : all;
     }
 
-    private Device device(CommandSpec s) {
+    private Device device() {
         Matcher m = DEVICE.matcher(deviceName);
-        if (!m.matches()) {
-            throw mistake(
-                    s, "--device is '" + deviceName + "', expected host, cuda or cuda:NUMBER");
-        }
+        require(
+                m.matches(),
+                "--device is '" + deviceName + "', expected host, cuda or cuda:NUMBER");
         if (deviceName.equals("host")) {
             return Device.host();
         }
         int index = m.group(1) == null ? 0 : Integer.parseInt(m.group(1));
         int count = Cuda.deviceCount();
-        if (index >= count) {
-            throw mistake(
-                    s,
-                    "--device is "
-                            + deviceName
-                            + ", but this process sees "
-                            + (count == 0
-                                    ? "no GPU; use --device host, or run jccl doctor"
-                                    : count + " GPUs, numbered from 0"));
-        }
+        require(
+                index < count,
+                "--device is "
+                        + deviceName
+                        + ", but this process sees "
+                        + (count == 0
+                                ? "no GPU; use --device host, or run jccl doctor"
+                                : count + " GPUs, numbered from 0"));
         return Cuda.device(index);
-    }
-
-    private static ParameterException mistake(CommandSpec s, String message) {
-        return new ParameterException(s.commandLine(), message);
     }
 }

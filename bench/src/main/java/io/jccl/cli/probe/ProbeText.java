@@ -1,5 +1,8 @@
 package io.jccl.cli.probe;
 
+import static io.jccl.cli.shell.Text.count;
+import static io.jccl.cli.shell.Text.format;
+
 import io.jccl.bench.probe.Outcome;
 import io.jccl.bench.probe.ProbeResult;
 import io.jccl.cli.doctor.Hardware;
@@ -10,8 +13,8 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Comparator;
 import java.util.List;
-import java.util.Locale;
 import java.util.stream.Collectors;
+import java.util.stream.Stream;
 import org.jspecify.annotations.Nullable;
 
 /** A probe's result as aligned tables, a unit in every heading. */
@@ -74,14 +77,9 @@ final class ProbeText {
         line("# " + (caches.isEmpty() ? "caches unknown" : "data caches of a CPU: " + caches));
         for (ProbeResult.Gpu g : r.gpus()) {
             line(
-                    "# cuda:"
-                            + g.index()
-                            + " "
-                            + g.model()
-                            + ", "
-                            + g.pci()
-                            + ", "
-                            + Amounts.text(g.memoryBytes()));
+                    format(
+                            "# cuda:%s %s, %s, %s",
+                            g.index(), g.model(), g.pci(), Amounts.text(g.memoryBytes())));
         }
         line(
                 "# Java "
@@ -91,31 +89,24 @@ final class ProbeText {
                                 .map(e -> ", " + e.getKey() + " " + e.getValue())
                                 .collect(Collectors.joining()));
         line(
-                String.format(
-                        Locale.ROOT,
+                format(
                         "# %s, %.0f s, load %s before; medians of batches",
-                        r.startTime(),
-                        r.seconds(),
-                        number(r.loadBefore())));
-    }
-
-    private static String count(int n, String noun) {
-        return n + " " + noun + (n == 1 ? "" : "s");
+                        r.startTime(), r.seconds(), number(r.loadBefore())));
     }
 
     private void memory(ProbeResult r) {
-        List<String[]> rows = new ArrayList<>();
-        for (ProbeResult.Access m : r.memory()) {
-            rows.add(
-                    cells(
-                            m.outcome(),
-                            m.access(),
-                            Sizes.format(m.bytes()),
-                            m.threads(),
-                            m.level(),
-                            number(m.gigabytesPerSecond())));
-        }
-        table("Memory bandwidth by working set", "access|bytes|threads|in|GB/s", rows);
+        table(
+                "Memory bandwidth by working set",
+                "access|bytes|threads|in|GB/s",
+                r.memory().stream()
+                        .map(m ->
+                                cells(
+                                        m.outcome(),
+                                        m.access(),
+                                        Sizes.format(m.bytes()),
+                                        m.threads(),
+                                        m.level(),
+                                        number(m.gigabytesPerSecond()))));
     }
 
     private void elementwise(ProbeResult r) {
@@ -138,7 +129,7 @@ final class ProbeText {
             rows.add(cells(e.outcome(), values.toArray()));
         }
         String heads = "operation|type|elements|threads|us|GB/s";
-        table("Elementwise operations", copy == null ? heads : heads + "|of a copy", rows);
+        table("Elementwise operations", copy == null ? heads : heads + "|of a copy", rows.stream());
     }
 
     /** GB/s of the largest copy within device memory; null if there is none. */
@@ -151,77 +142,80 @@ final class ProbeText {
     }
 
     private void matmul(ProbeResult r) {
-        List<String[]> rows = new ArrayList<>();
-        for (ProbeResult.Product p : r.matmul()) {
-            rows.add(
-                    cells(
-                            p.outcome(),
-                            p.type(),
-                            p.size(),
-                            time(p.outcome()),
-                            number(p.teraflops())));
-        }
-        table("Products of n x n matrices", "type|n|us|TFLOP/s", rows);
+        table(
+                "Products of n x n matrices",
+                "type|n|us|TFLOP/s",
+                r.matmul().stream()
+                        .map(p ->
+                                cells(
+                                        p.outcome(),
+                                        p.type(),
+                                        p.size(),
+                                        time(p.outcome()),
+                                        number(p.teraflops()))));
     }
 
     private void latency(ProbeResult r) {
-        List<String[]> rows = new ArrayList<>();
-        for (ProbeResult.Latency l : r.latency()) {
-            rows.add(cells(l.outcome(), l.from(), l.to(), l.how(), number(l.nanoseconds())));
-        }
-        table("Latency, one way between cores", "from|to|what|ns", rows);
+        table(
+                "Latency, one way between cores",
+                "from|to|what|ns",
+                r.latency().stream()
+                        .map(l ->
+                                cells(
+                                        l.outcome(),
+                                        l.from(),
+                                        l.to(),
+                                        l.how(),
+                                        number(l.nanoseconds()))));
     }
 
     private void copies(ProbeResult r) {
-        List<String[]> rows = new ArrayList<>();
-        for (ProbeResult.Copy c : r.copies()) {
-            rows.add(
-                    cells(
-                            c.outcome(),
-                            c.name(),
-                            c.from(),
-                            c.to(),
-                            Sizes.format(c.bytes()),
-                            number(c.gigabytesPerSecond())));
-        }
-        table("Copies, as jccl bandwidth names them", "case|from|to|bytes|GB/s", rows);
+        table(
+                "Copies, as jccl bandwidth names them",
+                "case|from|to|bytes|GB/s",
+                r.copies().stream()
+                        .map(c ->
+                                cells(
+                                        c.outcome(),
+                                        c.name(),
+                                        c.from(),
+                                        c.to(),
+                                        Sizes.format(c.bytes()),
+                                        number(c.gigabytesPerSecond()))));
     }
 
     private void allReduce(ProbeResult r) {
-        List<String[]> rows = new ArrayList<>();
-        for (ProbeResult.AllReduce a : r.allReduce()) {
-            rows.add(
-                    cells(
-                            a.outcome(),
-                            a.engine(),
-                            a.ranks(),
-                            Sizes.format(a.bytes()),
-                            a.algorithm() == null ? NONE : a.algorithm(),
-                            time(a.outcome()),
-                            number(a.busGigabytesPerSecond())));
-        }
-        table("allReduce of float32", "engine|ranks|bytes|algorithm|us|busbw GB/s", rows);
+        table(
+                "allReduce of float32",
+                "engine|ranks|bytes|algorithm|us|busbw GB/s",
+                r.allReduce().stream()
+                        .map(a ->
+                                cells(
+                                        a.outcome(),
+                                        a.engine(),
+                                        a.ranks(),
+                                        Sizes.format(a.bytes()),
+                                        a.algorithm() == null ? NONE : a.algorithm(),
+                                        time(a.outcome()),
+                                        number(a.busGigabytesPerSecond()))));
     }
 
     private void layers(ProbeResult r) {
-        List<String[]> rows = new ArrayList<>();
-        for (ProbeResult.Layer l : r.layers()) {
-            rows.add(
-                    cells(
-                            l.forward(),
-                            l.part(),
-                            l.hidden(),
-                            l.heads(),
-                            l.sequences() + " x " + l.context(),
-                            time(l.forward()),
-                            number(l.forwardTeraflops()),
-                            time(l.backward()),
-                            number(l.backwardTeraflops())));
-        }
         table(
                 "A Transformer layer, float32",
                 "part|hidden|heads|tokens|forward us|TFLOP/s|backward us|TFLOP/s",
-                rows);
+                r.layers().stream()
+                        .map(l ->
+                                cells(
+                                        l.forward(),
+                                        l.part(),
+                                        l.hidden(),
+                                        l.heads(),
+                                        l.sequences() + " x " + l.context(),
+                                        time(l.forward()),
+                                        number(l.forwardTeraflops()),
+                                        time(l.backward()),
+                                        number(l.backwardTeraflops()))));
     }
 
     private void roofline(ProbeResult r) {
@@ -242,7 +236,7 @@ final class ProbeText {
         table(
                 "Roofline: below that many operations per byte memory is the limit",
                 "type|TFLOP/s|from|GB/s|FLOP/B",
-                rows);
+                rows.stream());
     }
 
     private static String[] cells(Outcome outcome, Object... values) {
@@ -270,11 +264,12 @@ final class ProbeText {
         }
         int before = value == 0 ? 1 : 1 + (int) Math.floor(Math.log10(Math.abs(value)));
         int decimals = Math.clamp(3 - before, 0, 6);
-        return String.format(Locale.ROOT, "%." + decimals + "f", value);
+        return format("%." + decimals + "f", value);
     }
 
     /** Words aligned left, numbers right, remarks last. */
-    private void table(String title, String heads, List<String[]> rows) {
+    private void table(String title, String heads, Stream<String[]> content) {
+        List<String[]> rows = content.toList();
         if (rows.isEmpty()) {
             return;
         }

@@ -1,5 +1,7 @@
 package io.jccl.cli.report;
 
+import static io.jccl.cli.shell.Text.words;
+
 import com.fasterxml.jackson.databind.JsonNode;
 import io.jccl.bench.report.Axis;
 import io.jccl.bench.report.BarChart;
@@ -165,17 +167,9 @@ final class Bars {
                 values(
                         runs,
                         r -> r.root().path("jccl_offload"),
-                        List.of(
-                                "device",
-                                "layers",
-                                "layer_bytes",
-                                "tier",
-                                "backward",
-                                "depth",
-                                "overlap_efficiency",
-                                "device_peak_bytes",
-                                "stalls",
-                                "checked_layers")));
+                        words(
+                                "device layers layer_bytes tier backward depth overlap_efficiency"
+                                        + " device_peak_bytes stalls checked_layers")));
     }
 
     static void matmul(Page page, List<Run> runs) {
@@ -211,16 +205,9 @@ final class Bars {
                 values(
                         runs,
                         Run::root,
-                        List.of(
-                                "size",
-                                "ranks",
-                                "engine",
-                                "threads",
-                                "tier",
-                                "seconds",
-                                "gigaflops",
-                                "devicePeakBytes",
-                                "deviceBudgetBytes")));
+                        words(
+                                "size ranks engine threads tier seconds gigaflops devicePeakBytes"
+                                        + " deviceBudgetBytes")));
     }
 
     private static java.util.stream.DoubleStream doubles(JsonNode list) {

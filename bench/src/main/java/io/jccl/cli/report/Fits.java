@@ -1,5 +1,7 @@
 package io.jccl.cli.report;
 
+import static io.jccl.cli.shell.Text.format;
+
 import com.fasterxml.jackson.databind.JsonNode;
 import io.jccl.bench.report.Axis;
 import io.jccl.bench.report.BarChart.Bar;
@@ -37,18 +39,14 @@ final class Fits {
                 String title = set.path("title").asText();
                 String size = Amounts.parameters((long) run.number(set, "largest_parameters"));
                 double times = Run.optional(set, "times_plain");
-                String factor =
-                        Double.isNaN(times)
-                                ? ""
-                                : String.format(Locale.ROOT, ", %.1f x plain", times);
+                String factor = Double.isNaN(times) ? "" : format(", %.1f x plain", times);
                 largest.add(
                         title,
                         new Bar(
                                 runs.indexOf(run),
                                 run.number(set, "largest_parameters"),
                                 size + factor,
-                                String.format(
-                                        Locale.ROOT,
+                                format(
                                         "%s: %,.0f parameters%s; the next size: %s",
                                         run.named(title),
                                         run.number(set, "largest_parameters"),
@@ -63,8 +61,7 @@ final class Fits {
                             new Point(
                                     parameters,
                                     last,
-                                    String.format(
-                                            Locale.ROOT,
+                                    format(
                                             "%s: %,.0f parameters, %.0f samples/s%s",
                                             run.named(title),
                                             parameters,
@@ -137,8 +134,7 @@ final class Fits {
     private static String stop(JsonNode set) {
         JsonNode s = set.path("stopped_by");
         return s.isObject()
-                ? String.format(
-                        Locale.ROOT,
+                ? format(
                         "%s: %,d bytes requested, %,d free",
                         s.path("tier").asText().toLowerCase(Locale.ROOT),
                         s.path("asked_bytes").asLong(),

@@ -1,5 +1,7 @@
 package io.jccl.cli.report;
 
+import static io.jccl.cli.shell.Text.format;
+
 import com.fasterxml.jackson.databind.JsonNode;
 import io.jccl.bench.probe.ProbeJson;
 import io.jccl.bench.probe.ProbeReport;
@@ -17,7 +19,6 @@ import io.jccl.bench.report.Table;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import java.util.TreeSet;
 import java.util.stream.DoubleStream;
@@ -132,7 +133,7 @@ final class Probes {
     private static String x(ProbeReport.Chart c, double value) {
         return scale(c) == Axis.Scale.BYTES
                 ? Axis.bytes(value)
-                : c.x() + " " + String.format(Locale.ROOT, "%,.0f", value);
+                : c.x() + " " + format("%,.0f", value);
     }
 
     /** A row for each size, a column for each line. */
@@ -151,10 +152,7 @@ final class Probes {
         List<List<String>> rows = new ArrayList<>();
         for (double size : sizes) {
             List<String> row = new ArrayList<>();
-            row.add(
-                    scale(any) == Axis.Scale.BYTES
-                            ? Axis.bytes(size)
-                            : String.format(Locale.ROOT, "%,.0f", size));
+            row.add(scale(any) == Axis.Scale.BYTES ? Axis.bytes(size) : format("%,.0f", size));
             for (List<ProbeReport.Point> column : columns) {
                 row.add(
                         column.stream()
@@ -199,12 +197,9 @@ final class Probes {
         Map<String, List<Point>> operations = new LinkedHashMap<>();
         for (ProbeResult.Roofline.Point p : r.points()) {
             String tip =
-                    String.format(
-                            Locale.ROOT,
+                    format(
                             "%s: %.4g operations a byte, %.4g TFLOP/s",
-                            p.name(),
-                            p.flopsPerByte(),
-                            p.teraflops());
+                            p.name(), p.flopsPerByte(), p.teraflops());
             // Sizes of one operation are one entry of the legend.
             operations
                     .computeIfAbsent(p.name().replaceFirst(" \\d+$", ""), n -> new ArrayList<>())

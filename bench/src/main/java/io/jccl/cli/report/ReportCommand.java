@@ -3,7 +3,7 @@ package io.jccl.cli.report;
 import io.jccl.bench.report.Page;
 import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.Output;
-import io.jccl.cli.shell.Version;
+import io.jccl.cli.shell.Subcommand;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.nio.file.Path;
@@ -11,21 +11,12 @@ import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
-import java.util.concurrent.Callable;
-import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
-import picocli.CommandLine.Model.CommandSpec;
-import picocli.CommandLine.ParameterException;
 import picocli.CommandLine.Parameters;
-import picocli.CommandLine.Spec;
 
 /** {@code jccl report}: overlays the results of several runs. */
 @Command(
-        mixinStandardHelpOptions = true,
-        sortOptions = false,
-        usageHelpAutoWidth = true,
-        versionProvider = Version.class,
         footer = {
             "",
             "Try: jccl all_reduce -b 8 -e 64M -f 2 -g 2 -J a.json",
@@ -33,9 +24,7 @@ import picocli.CommandLine.Spec;
             "     jccl report a.json b.json --html report.html",
             "Exit status: 0; 2 if a file cannot be used.",
         })
-public final class ReportCommand implements Callable<Integer> {
-    @Spec private @Nullable CommandSpec spec;
-
+public final class ReportCommand extends Subcommand {
     @Parameters(
             paramLabel = "FILE",
             arity = "1..*",
@@ -51,14 +40,10 @@ public final class ReportCommand implements Callable<Integer> {
 
     @Override
     public Integer call() throws IOException {
-        if (spec == null) {
-            throw new IllegalStateException("not run by picocli");
-        }
-        html.checkWritable(spec.commandLine());
+        html.checkWritable(line());
         for (Path file : files) {
             if (file.equals(html.file())) {
-                throw new ParameterException(
-                        spec.commandLine(),
+                throw mistake(
                         HtmlOption.NAME
                                 + " '"
                                 + file
@@ -71,7 +56,7 @@ public final class ReportCommand implements Callable<Integer> {
             runs.add(Run.read(files.get(i), names.get(i)));
         }
         Page page = Reports.page(runs);
-        PrintWriter out = spec.commandLine().getOut();
+        PrintWriter out = out();
         for (String line : page.text().split("\n", -1)) {
             out.println(Output.oneLine(line));
         }

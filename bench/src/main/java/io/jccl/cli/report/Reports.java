@@ -27,7 +27,6 @@ public final class Reports {
     /**
      * The command line as typed.
      *
-     * @param line the command line
      * @return its words, starting with jccl
      */
     private static List<String> words(CommandLine line) {
@@ -49,7 +48,6 @@ public final class Reports {
     /**
      * Creates a page with command, machine, versions and time.
      *
-     * @param title title of the page
      * @param document a signed document
      * @return the page, without figures
      */

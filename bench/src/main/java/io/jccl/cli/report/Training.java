@@ -1,5 +1,7 @@
 package io.jccl.cli.report;
 
+import static io.jccl.cli.shell.Text.format;
+
 import com.fasterxml.jackson.databind.JsonNode;
 import io.jccl.bench.report.Axis;
 import io.jccl.bench.report.Chart;
@@ -14,7 +16,6 @@ import io.jccl.bench.report.Table;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
@@ -80,7 +81,7 @@ final class Training {
                     List.of(
                             t.title(),
                             t.json.path("ranks").asText("-"),
-                            Double.isNaN(loss) ? "-" : String.format(Locale.ROOT, "%.4f", loss),
+                            Double.isNaN(loss) ? "-" : format("%.4f", loss),
                             Axis.number(difference),
                             Axis.number(speed),
                             percent(t, "communication_share"),
@@ -121,13 +122,9 @@ final class Training {
             List<Point> points = new ArrayList<>();
             for (JsonNode share : load.path("shares")) {
                 String tip =
-                        String.format(
-                                Locale.ROOT,
+                        format(
                                 "%s, %s, expert %d: %.3g times the mean",
-                                t.title(),
-                                block,
-                                points.size(),
-                                share.asDouble());
+                                t.title(), block, points.size(), share.asDouble());
                 points.add(new Point(points.size(), share.asDouble(), tip));
             }
             series.add(new Series(block, series.size(), Line.SOLID, points));
@@ -142,7 +139,7 @@ final class Training {
     }
 
     private static String percent(double part) {
-        return Double.isNaN(part) ? "-" : String.format(Locale.ROOT, "%.0f %%", 100 * part);
+        return Double.isNaN(part) ? "-" : format("%.0f %%", 100 * part);
     }
 
     /** Adds the charts that are the same on every machine. */
@@ -285,9 +282,6 @@ final class Training {
 
     private static Point point(Trained t, int index, double value, double drawn) {
         int step = t.json.path("first_step").asInt() + index + 1;
-        return new Point(
-                step,
-                drawn,
-                String.format(Locale.ROOT, "%s, step %d: %.6g", t.title(), step, value));
+        return new Point(step, drawn, format("%s, step %d: %.6g", t.title(), step, value));
     }
 }

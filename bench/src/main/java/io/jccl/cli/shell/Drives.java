@@ -8,7 +8,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Map;
 import org.jspecify.annotations.Nullable;
-import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine;
 import picocli.CommandLine.ParameterException;
 
 /** Drives that commands measure. */
@@ -24,10 +24,10 @@ public final class Drives {
     }
 
     /** A folder from the command line. */
-    public static void checkFolder(CommandSpec spec, String option, Path folder) {
+    public static void checkFolder(CommandLine line, String option, Path folder) {
         if (!Files.isDirectory(folder)) {
             throw new ParameterException(
-                    spec.commandLine(),
+                    line,
                     option
                             + " '"
                             + folder

@@ -11,8 +11,6 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.stream.IntStream;
 import org.jspecify.annotations.Nullable;
-import picocli.CommandLine.ITypeConverter;
-import picocli.CommandLine.TypeConversionException;
 
 /** What a command's ranks run on. */
 public enum Engine {
@@ -105,14 +103,9 @@ public enum Engine {
     }
 
     /** For the command line. */
-    public static final class Converter implements ITypeConverter<Engine> {
-        @Override
-        public Engine convert(String value) {
-            try {
-                return of(value);
-            } catch (IllegalArgumentException e) {
-                throw new TypeConversionException(e.getMessage());
-            }
+    public static final class Converter extends Parsed<Engine> {
+        Converter() {
+            super(Engine::of);
         }
     }
 }

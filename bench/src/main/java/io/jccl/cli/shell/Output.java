@@ -1,5 +1,7 @@
 package io.jccl.cli.shell;
 
+import static io.jccl.cli.shell.Text.format;
+
 import io.jccl.internal.AtomicFile;
 import java.io.IOException;
 import java.nio.file.Files;
@@ -30,12 +32,10 @@ public final class Output {
                                         : "";
         if (!fault.isEmpty()) {
             throw new IOException(
-                    option
-                            + " '"
-                            + file
-                            + "' cannot be written: "
-                            + fault
-                            + "; give a file in a folder that exists and is writable");
+                    format(
+                            "%s '%s' cannot be written: %s; give a file in a folder that exists"
+                                    + " and is writable",
+                            option, file, fault));
         }
     }
 
@@ -54,11 +54,9 @@ public final class Output {
                 Path part =
                         folder(file)
                                 .resolve(
-                                        "."
-                                                + file.getFileName()
-                                                + "."
-                                                + ProcessHandle.current().pid()
-                                                + ".part");
+                                        format(
+                                                ".%s.%s.part",
+                                                file.getFileName(), ProcessHandle.current().pid()));
                 parts.put(file, part);
                 Files.writeString(part, e.getValue());
             }

@@ -1,12 +1,13 @@
 package io.jccl.cli.shell;
 
+import static io.jccl.cli.shell.Text.format;
+
 import java.io.Console;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.io.Writer;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.Locale;
 import java.util.Objects;
 import java.util.function.BooleanSupplier;
 import java.util.function.LongSupplier;
@@ -159,9 +160,7 @@ public final class Progress {
         if (done > base && now > baseNanos) {
             double perSecond = (done - base) * 1e9 / (now - baseNanos);
             if (counted) {
-                text +=
-                        String.format(
-                                Locale.ROOT, perSecond < 10 ? ", %.2f/s" : ", %.0f/s", perSecond);
+                text += format(perSecond < 10 ? ", %.2f/s" : ", %.0f/s", perSecond);
             }
             text += ", " + time(Math.round((all - done) / perSecond)) + " left";
         }
@@ -170,13 +169,8 @@ public final class Progress {
 
     private static String time(long seconds) {
         return seconds < 3600
-                ? String.format(Locale.ROOT, "%d:%02d", seconds / 60, seconds % 60)
-                : String.format(
-                        Locale.ROOT,
-                        "%d:%02d:%02d",
-                        seconds / 3600,
-                        seconds / 60 % 60,
-                        seconds % 60);
+                ? format("%d:%02d", seconds / 60, seconds % 60)
+                : format("%d:%02d:%02d", seconds / 3600, seconds / 60 % 60, seconds % 60);
     }
 
     /** Erases the line. */

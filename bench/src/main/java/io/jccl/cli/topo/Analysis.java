@@ -1,6 +1,9 @@
 package io.jccl.cli.topo;
 
+import static io.jccl.cli.shell.Text.format;
+
 import io.jccl.cli.shell.Output;
+import io.jccl.cli.shell.Text;
 import io.jccl.topology.Gpu;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Topology;
@@ -31,7 +34,6 @@ import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.function.Function;
@@ -171,7 +173,7 @@ public final class Analysis {
         }
         try {
             Topology rest = TopologyReader.topology(text, options.withLenient(true));
-            return "; --lenient reads " + TextLines.count(rest.gpus().size(), "GPU") + " of it";
+            return "; --lenient reads " + Text.count(rest.gpus().size(), "GPU") + " of it";
         } catch (TopologyFormatException e) {
             return "; --lenient does not help";
         }
@@ -228,11 +230,10 @@ public final class Analysis {
     public Topology graph(String option) {
         if (!paths) {
             throw new IllegalArgumentException(
-                    option
-                            + " needs a graph, and "
-                            + topology.name()
-                            + " shows no path between its devices: give the output of nvidia-smi"
-                            + " topo -m");
+                    format(
+                            "%s needs a graph, and %s shows no path between its devices: give the"
+                                    + " output of nvidia-smi topo -m",
+                            option, topology.name()));
         }
         return topology;
     }
@@ -300,12 +301,11 @@ public final class Analysis {
                 Integer place = places.get(index);
                 if (place == null) {
                     throw new IllegalArgumentException(
-                            "--gpus names GPU "
-                                    + index
-                                    + ", expected some of "
-                                    + TextLines.ranges(List.copyOf(places.keySet()))
-                                    + ", the GPUs of "
-                                    + topology.name());
+                            format(
+                                    "--gpus names GPU %s, expected some of %s, the GPUs of %s",
+                                    index,
+                                    TextLines.ranges(List.copyOf(places.keySet())),
+                                    topology.name()));
                 }
                 if (!chosen.add(place)) {
                     throw new IllegalArgumentException(
@@ -346,10 +346,9 @@ public final class Analysis {
         }
         List<Integer> all = selected.stream().map(p -> topology.gpus().get(p).index()).toList();
         throw new IllegalArgumentException(
-                "--root is GPU "
-                        + request.root()
-                        + ", expected one of those that take part: "
-                        + TextLines.ranges(all));
+                format(
+                        "--root is GPU %s, expected one of those that take part: %s",
+                        request.root(), TextLines.ranges(all)));
     }
 
     private void plan() {
@@ -392,10 +391,9 @@ public final class Analysis {
                     MeasuredLog.of(name, TopologyText.read("--measured", request.measured()));
             if (tuning == null) {
                 throw new IllegalArgumentException(
-                        "--measured "
-                                + name
-                                + " cannot be compared: "
-                                + String.join("; ", warnings));
+                        format(
+                                "--measured %s cannot be compared: %s",
+                                name, String.join("; ", warnings)));
             }
             verdict =
                     Verdict.of(
@@ -440,36 +438,25 @@ public final class Analysis {
             return;
         }
         simulation.add(
-                String.format(
-                        Locale.ROOT,
+                format(
                         "%d bytes over %d ranks in chunks of at most %d, links shared, no latency:",
-                        bytes,
-                        s.ranks(),
-                        chunk));
+                        bytes, s.ranks(), chunk));
         simulation.add(
-                String.format(
-                        Locale.ROOT,
+                format(
                         "%.1f us, busbw %.1f GB/s, %d transfers",
-                        s.timeUs(),
-                        s.busbwGBps(),
-                        s.transfers()));
+                        s.timeUs(), s.busbwGBps(), s.transfers()));
         s.busiest()
                 .ifPresent(a ->
                         simulation.add(
-                                String.format(
-                                        Locale.ROOT,
+                                format(
                                         "busiest link: %s, %.0f%% of the time",
-                                        Output.oneLine(a.name()),
-                                        100 * a.use())));
+                                        Output.oneLine(a.name()), 100 * a.use())));
         simulation.add(
                 s.correct()
                         ? "every rank ends with the right data"
-                        : "WRONG: "
-                                + s.faultCount()
-                                + " faults, "
-                                + s.stuck()
-                                + " transfers stuck: "
-                                + s.faults());
+                        : format(
+                                "WRONG: %s faults, %s transfers stuck: %s",
+                                s.faultCount(), s.stuck(), s.faults()));
         if (!s.correct()) {
             warnings.add("the simulation of the plan ended with wrong data");
         }

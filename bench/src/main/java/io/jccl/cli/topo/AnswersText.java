@@ -1,8 +1,8 @@
 package io.jccl.cli.topo;
 
-import static io.jccl.cli.topo.TextLines.count;
-import static io.jccl.cli.topo.TextLines.format;
-import static io.jccl.cli.topo.TextLines.lower;
+import static io.jccl.cli.shell.Text.count;
+import static io.jccl.cli.shell.Text.format;
+import static io.jccl.cli.shell.Text.lower;
 import static io.jccl.cli.topo.TextLines.rate;
 
 import io.jccl.cli.shell.Output;
@@ -49,13 +49,9 @@ final class AnswersText {
         out.line("");
         int size = best.worst().size();
         out.line(
-                "Best "
-                        + size
-                        + " GPUs for "
-                        + f.operation().command()
-                        + ": "
-                        + rate(best.gbps())
-                        + " GB/s of bus bandwidth predicted");
+                format(
+                        "Best %s GPUs for %s: %s GB/s of bus bandwidth predicted",
+                        size, f.operation().command(), rate(best.gbps())));
         out.line("  export CUDA_DEVICE_ORDER=PCI_BUS_ID");
         boolean all = best.ties().size() == best.tried();
         for (List<Integer> tie : all ? best.ties().subList(0, 1) : best.ties()) {
@@ -70,20 +66,16 @@ final class AnswersText {
         }
         if (best.ties().size() > 1) {
             out.line(
-                    "  these "
-                            + best.ties().size()
-                            + " of "
-                            + best.tried()
-                            + " subsets are equal; the plan is for the first");
+                    format(
+                            "  these %s of %s subsets are equal; the plan is for the first",
+                            best.ties().size(), best.tried()));
         }
         out.wrapped(
-                "The worst of "
-                        + count(best.tried(), "subset")
-                        + ", "
-                        + TextLines.ranges(indices(best.worst()))
-                        + ", has "
-                        + rate(best.worstGbps())
-                        + " GB/s.");
+                format(
+                        "The worst of %s, %s, has %s GB/s.",
+                        count(best.tried(), "subset"),
+                        TextLines.ranges(indices(best.worst())),
+                        rate(best.worstGbps())));
         Plan plan = f.plan();
         if (plan != null) {
             out.wrapped("What limits the best: " + Output.oneLine(plan.bound()) + ".");

@@ -23,10 +23,8 @@ record BestGpus(
     /**
      * Tries all subsets of a size.
      *
-     * @param t the machine
      * @param gpus ids of the GPUs to choose from
      * @param count how many to choose
-     * @param op the operation
      */
     static BestGpus of(Topology t, List<Integer> gpus, int count, Operation op) {
         if (count < 2 || count > gpus.size()) {

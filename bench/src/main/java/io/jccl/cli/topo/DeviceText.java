@@ -1,6 +1,6 @@
 package io.jccl.cli.topo;
 
-import static io.jccl.cli.topo.TextLines.count;
+import static io.jccl.cli.shell.Text.count;
 import static io.jccl.cli.topo.TextLines.cut;
 import static io.jccl.cli.topo.TextLines.ranges;
 import static io.jccl.cli.topo.TextLines.rate;
@@ -31,7 +31,6 @@ final class DeviceText {
         nearest = near(f.links());
     }
 
-    /** Writes the lines. */
     static void write(Findings f, TextLines out) {
         DeviceText text = new DeviceText(f, out);
         text.machine();

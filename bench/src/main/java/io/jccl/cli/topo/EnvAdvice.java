@@ -45,7 +45,6 @@ record EnvAdvice(String line, String why) {
     /**
      * Advice for a machine.
      *
-     * @param t the machine
      * @param gpus ids of those that take part
      * @param machines how many machines
      * @param tuning predictions; null if there are none

@@ -99,18 +99,6 @@ public record Findings(
             int count,
             @Nullable Double gbps) {}
 
-    /** Copies the lists. */
-    public Findings {
-        gpus = List.copyOf(gpus);
-        nics = List.copyOf(nics);
-        links = List.copyOf(links);
-        selected = List.copyOf(selected);
-        predictions = List.copyOf(predictions);
-        crossovers = List.copyOf(crossovers);
-        simulation = List.copyOf(simulation);
-        warnings = List.copyOf(warnings);
-    }
-
     /** Number of a GPU by its index in the graph. */
     int index(int place) {
         return gpus.get(place).index();

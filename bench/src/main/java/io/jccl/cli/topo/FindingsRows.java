@@ -42,13 +42,9 @@ final class FindingsRows {
     }
 
     List<Findings.NicRow> nics() {
-        List<Findings.NicRow> rows = new ArrayList<>();
-        for (Nic nic : topology.nics()) {
-            rows.add(
-                    new Findings.NicRow(
-                            nic.name(), nic.device(), nic.gbps() > 0 ? nic.gbps() : null));
-        }
-        return rows;
+        return topology.nics().stream()
+                .map(n -> new Findings.NicRow(n.name(), n.device(), n.gbps() > 0 ? n.gbps() : null))
+                .toList();
     }
 
     /**

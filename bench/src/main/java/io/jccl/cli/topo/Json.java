@@ -1,10 +1,11 @@
 package io.jccl.cli.topo;
 
+import static io.jccl.cli.shell.Text.lower;
+
 import com.fasterxml.jackson.core.JsonFactory;
 import com.fasterxml.jackson.core.JsonGenerator;
 import com.fasterxml.jackson.core.util.MinimalPrettyPrinter;
 import io.jccl.topology.cost.AlgorithmBound;
-import io.jccl.topology.cost.Prediction;
 import io.jccl.topology.cost.Tuning;
 import io.jccl.topology.plan.Channel;
 import io.jccl.topology.plan.ClusterPlan;
@@ -13,8 +14,8 @@ import io.jccl.topology.plan.Plan;
 import java.io.IOException;
 import java.io.StringWriter;
 import java.io.UncheckedIOException;
+import java.util.ArrayList;
 import java.util.List;
-import java.util.Locale;
 import org.jspecify.annotations.Nullable;
 
 /** The findings as JSON, see docs/topo.schema.json. */
@@ -119,46 +120,43 @@ public final class Json {
 
     private void document() throws IOException {
         g.writeStartObject();
-        g.writeNumberField("schema", 1);
-        g.writeStringField("name", f.name());
-        g.writeArrayFieldStart("gpus");
-        for (Findings.GpuRow gpu : f.gpus()) {
-            g.writeStartObject();
-            g.writeNumberField("index", gpu.index());
-            g.writeStringField("name", gpu.name());
-            text("cpuAffinity", gpu.cpuAffinity());
-            text("numaAffinity", gpu.numaAffinity());
-            text("gpuNumaId", gpu.gpuNumaId());
-            text("model", gpu.model());
-            text("computeCapability", gpu.computeCapability());
-            text("busId", gpu.busId());
-            number("nvlinks", gpu.nvlinks());
-            number("nvlinkGbps", gpu.nvlinkGbps());
-            g.writeEndObject();
-        }
-        g.writeEndArray();
-        g.writeArrayFieldStart("nics");
-        for (Findings.NicRow nic : f.nics()) {
-            g.writeStartObject();
-            g.writeStringField("name", nic.name());
-            text("device", nic.device());
-            number("gbps", nic.gbps());
-            g.writeEndObject();
-        }
-        g.writeEndArray();
-        g.writeArrayFieldStart("links");
-        for (Findings.Pair p : f.links()) {
-            g.writeStartObject();
-            g.writeStringField("a", p.a());
-            g.writeStringField("b", p.b());
-            g.writeStringField("code", p.code());
-            g.writeStringField("kind", p.kind());
-            g.writeNumberField("count", p.count());
-            number("gbps", p.gbps());
-            g.writeEndObject();
-        }
-        g.writeEndArray();
-        strings("warnings", f.warnings());
+        field("schema", 1);
+        field("name", f.name());
+        objects(
+                "gpus",
+                f.gpus(),
+                gpu -> {
+                    field("index", gpu.index());
+                    field("name", gpu.name());
+                    field("cpuAffinity", gpu.cpuAffinity());
+                    field("numaAffinity", gpu.numaAffinity());
+                    field("gpuNumaId", gpu.gpuNumaId());
+                    field("model", gpu.model());
+                    field("computeCapability", gpu.computeCapability());
+                    field("busId", gpu.busId());
+                    field("nvlinks", gpu.nvlinks());
+                    field("nvlinkGbps", gpu.nvlinkGbps());
+                });
+        objects(
+                "nics",
+                f.nics(),
+                nic -> {
+                    field("name", nic.name());
+                    field("device", nic.device());
+                    field("gbps", nic.gbps());
+                });
+        objects(
+                "links",
+                f.links(),
+                p -> {
+                    field("a", p.a());
+                    field("b", p.b());
+                    field("code", p.code());
+                    field("kind", p.kind());
+                    field("count", p.count());
+                    field("gbps", p.gbps());
+                });
+        array("warnings", f.warnings(), g::writeString);
         plan();
         answers();
         g.writeEndObject();
@@ -172,55 +170,43 @@ public final class Json {
             return;
         }
         g.writeObjectFieldStart("plan");
-        g.writeStringField("op", f.operation().command());
-        g.writeNumberField("machines", f.machines());
-        g.writeArrayFieldStart("gpus");
-        for (int place : f.selected()) {
-            g.writeNumber(f.index(place));
-        }
-        g.writeEndArray();
+        field("op", f.operation().command());
+        field("machines", f.machines());
+        array("gpus", f.selected(), this::index);
         if (plan != null) {
-            g.writeArrayFieldStart("channels");
-            for (Channel channel : plan.channels()) {
-                channel(channel);
-            }
-            g.writeEndArray();
+            objects("channels", plan.channels(), this::channel);
             figures(plan.bandwidthGBps(), plan.boundGBps(), plan.bound());
-            strings("why", plan.why());
+            array("why", plan.why(), g::writeString);
         } else if (cluster != null) {
-            g.writeArrayFieldStart("channels");
-            for (ClusterPlan.Rail rail : cluster.channels()) {
-                rail(rail);
-            }
-            g.writeEndArray();
+            objects("channels", cluster.channels(), this::rail);
             figures(cluster.bandwidthGBps(), cluster.boundGBps(), cluster.bound());
-            strings("why", cluster.why());
+            array("why", cluster.why(), g::writeString);
         }
-        g.writeArrayFieldStart("predictions");
-        for (Prediction p : f.predictions()) {
-            g.writeStartObject();
-            g.writeStringField("op", p.op().command());
-            g.writeNumberField("bytes", p.bytes());
-            g.writeStringField("algorithm", lower(p.algorithm()));
-            g.writeStringField("protocol", lower(p.protocol()));
-            g.writeNumberField("timeUs", rounded(p.timeUs()));
-            g.writeNumberField("busbwGBps", rounded(p.busbwGBps()));
-            g.writeNumberField("spread", p.spread());
-            g.writeEndObject();
-        }
-        g.writeEndArray();
+        objects(
+                "predictions",
+                f.predictions(),
+                p -> {
+                    field("op", p.op().command());
+                    field("bytes", p.bytes());
+                    field("algorithm", lower(p.algorithm()));
+                    field("protocol", lower(p.protocol()));
+                    field("timeUs", p.timeUs());
+                    field("busbwGBps", p.busbwGBps());
+                    g.writeNumberField("spread", p.spread());
+                });
         Tuning tuning = f.tuning();
-        g.writeArrayFieldStart("algorithms");
-        for (AlgorithmBound b : tuning == null ? List.<AlgorithmBound>of() : tuning.bounds()) {
-            g.writeStartObject();
-            g.writeStringField("algorithm", lower(b.algorithm()));
-            g.writeNumberField("busbwGBps", rounded(b.busbwGBps()));
-            g.writeNumberField("boundGBps", rounded(b.boundGBps()));
-            g.writeStringField("bound", b.why());
-            g.writeEndObject();
-        }
-        g.writeEndArray();
-        strings("assumptions", tuning == null ? List.of() : tuning.assumptions());
+        List<AlgorithmBound> bounds = tuning == null ? List.of() : tuning.bounds();
+        objects(
+                "algorithms",
+                bounds,
+                b -> {
+                    field("algorithm", lower(b.algorithm()));
+                    field("busbwGBps", b.busbwGBps());
+                    field("boundGBps", b.boundGBps());
+                    field("bound", b.why());
+                });
+        List<String> assumptions = tuning == null ? List.of() : tuning.assumptions();
+        array("assumptions", assumptions, g::writeString);
         g.writeEndObject();
     }
 
@@ -229,142 +215,128 @@ public final class Json {
         BestGpus best = f.answers().best();
         if (best != null) {
             g.writeObjectFieldStart("best");
-            g.writeArrayFieldStart("gpus");
-            for (List<Integer> tie : best.ties()) {
-                g.writeStartArray();
-                for (int gpu : tie) {
-                    g.writeNumber(f.index(gpu));
-                }
-                g.writeEndArray();
-            }
-            g.writeEndArray();
-            g.writeNumberField("busbwGBps", rounded(best.gbps()));
-            g.writeNumberField("subsets", best.tried());
-            g.writeNumberField("worstGBps", rounded(best.worstGbps()));
+            array(
+                    "gpus",
+                    best.ties(),
+                    tie -> {
+                        g.writeStartArray();
+                        for (int gpu : tie) {
+                            index(gpu);
+                        }
+                        g.writeEndArray();
+                    });
+            field("busbwGBps", best.gbps());
+            field("subsets", best.tried());
+            field("worstGBps", best.worstGbps());
             g.writeEndObject();
         }
         Verdict verdict = f.answers().verdict();
         if (verdict != null) {
-            g.writeArrayFieldStart("measured");
-            for (Verdict.Size s : verdict.sizes()) {
-                g.writeStartObject();
-                g.writeNumberField("bytes", s.measured().bytes());
-                g.writeNumberField("busbwGBps", s.measured().busbwGBps());
-                g.writeNumberField("predictedGBps", rounded(s.predicted().busbwGBps()));
-                g.writeNumberField("spread", s.predicted().spread());
-                g.writeStringField("verdict", lower(s.is()));
-                g.writeEndObject();
-            }
-            g.writeEndArray();
-            g.writeArrayFieldStart("causes");
-            for (Verdict.Cause c : verdict.causes()) {
-                g.writeStartObject();
-                g.writeStringField("cause", c.what());
-                g.writeStringField("check", c.check());
-                g.writeEndObject();
-            }
-            g.writeEndArray();
+            objects(
+                    "measured",
+                    verdict.sizes(),
+                    s -> {
+                        field("bytes", s.measured().bytes());
+                        g.writeNumberField("busbwGBps", s.measured().busbwGBps());
+                        field("predictedGBps", s.predicted().busbwGBps());
+                        g.writeNumberField("spread", s.predicted().spread());
+                        field("verdict", lower(s.is()));
+                    });
+            objects(
+                    "causes",
+                    verdict.causes(),
+                    c -> {
+                        field("cause", c.what());
+                        field("check", c.check());
+                    });
         }
         List<EnvAdvice> environment = f.answers().environment();
         if (environment != null) {
-            g.writeArrayFieldStart("environment");
-            for (EnvAdvice a : environment) {
-                g.writeStartObject();
-                g.writeStringField("line", a.line());
-                g.writeStringField("why", a.why());
-                g.writeEndObject();
-            }
-            g.writeEndArray();
+            objects(
+                    "environment",
+                    environment,
+                    a -> {
+                        field("line", a.line());
+                        field("why", a.why());
+                    });
         }
     }
 
     private void channel(Channel channel) throws IOException {
-        g.writeStartObject();
         switch (channel) {
-            case Channel.Ring ring -> {
-                g.writeArrayFieldStart("ring");
-                for (int place : ring.order()) {
-                    g.writeNumber(f.index(place));
-                }
-                g.writeEndArray();
-            }
+            case Channel.Ring ring -> array("ring", ring.order(), this::index);
             case Channel.Tree tree -> {
                 g.writeObjectFieldStart("tree");
-                g.writeNumberField("root", f.index(tree.root()));
-                hops("edges", tree.hops());
+                field("root", f.index(tree.root()));
+                array("edges", tree.hops(), this::hop);
                 g.writeEndObject();
             }
-            case Channel.Exchange exchange -> hops("exchange", exchange.hops());
+            case Channel.Exchange exchange -> array("exchange", exchange.hops(), this::hop);
         }
-        g.writeNumberField("gbps", rounded(channel.gbps()));
-        g.writeEndObject();
+        field("gbps", channel.gbps());
     }
 
     private void rail(ClusterPlan.Rail rail) throws IOException {
-        g.writeStartObject();
         g.writeObjectFieldStart("rail");
-        g.writeStringField("shape", lower(rail.shape()));
-        g.writeArrayFieldStart("gpus");
-        g.writeNumber(f.index(rail.entry()));
-        for (Hop hop : rail.hops()) {
-            g.writeNumber(f.index(hop.to()));
-        }
-        g.writeEndArray();
-        g.writeStringField("nicIn", f.nics().get(rail.nicIn()).name());
-        g.writeStringField("nicOut", f.nics().get(rail.nicOut()).name());
+        field("shape", lower(rail.shape()));
+        List<Integer> gpus = new ArrayList<>(List.of(rail.entry()));
+        rail.hops().forEach(hop -> gpus.add(hop.to()));
+        array("gpus", gpus, this::index);
+        field("nicIn", f.nics().get(rail.nicIn()).name());
+        field("nicOut", f.nics().get(rail.nicOut()).name());
         g.writeEndObject();
-        g.writeNumberField("gbps", rounded(rail.gbps()));
-        g.writeEndObject();
+        field("gbps", rail.gbps());
     }
 
-    private void hops(String name, List<Hop> hops) throws IOException {
-        g.writeArrayFieldStart(name);
-        for (Hop hop : hops) {
-            g.writeStartArray();
-            g.writeNumber(f.index(hop.from()));
-            g.writeNumber(f.index(hop.to()));
-            g.writeEndArray();
-        }
+    private void hop(Hop hop) throws IOException {
+        g.writeStartArray();
+        index(hop.from());
+        index(hop.to());
         g.writeEndArray();
+    }
+
+    private void index(int place) throws IOException {
+        g.writeNumber(f.index(place));
     }
 
     private void figures(double bandwidth, double bound, String what) throws IOException {
-        g.writeNumberField("bandwidthGBps", rounded(bandwidth));
-        g.writeNumberField("boundGBps", rounded(bound));
-        g.writeNumberField("ratio", bound == 0 ? 1 : Math.round(1e6 * bandwidth / bound) / 1e6);
-        g.writeStringField("bound", what);
+        field("bandwidthGBps", bandwidth);
+        field("boundGBps", bound);
+        field("ratio", bound == 0 ? 1.0 : Math.round(1e6 * bandwidth / bound) / 1e6);
+        field("bound", what);
     }
 
-    private void strings(String name, List<String> values) throws IOException {
+    private interface Content<T> {
+        void write(T of) throws IOException;
+    }
+
+    private <T> void array(String name, List<T> all, Content<T> each) throws IOException {
         g.writeArrayFieldStart(name);
-        for (String value : values) {
-            g.writeString(value);
+        for (T one : all) {
+            each.write(one);
         }
         g.writeEndArray();
     }
 
-    private void text(String name, @Nullable String value) throws IOException {
-        if (value == null) {
-            g.writeNullField(name);
-        } else {
-            g.writeStringField(name, value);
-        }
+    private <T> void objects(String name, List<T> all, Content<T> fields) throws IOException {
+        array(
+                name,
+                all,
+                one -> {
+                    g.writeStartObject();
+                    fields.write(one);
+                    g.writeEndObject();
+                });
     }
 
-    private void number(String name, @Nullable Number value) throws IOException {
+    /** Fractions to a millionth: smaller digits are noise of binary ones. */
+    private void field(String name, @Nullable Object value) throws IOException {
         switch (value) {
             case null -> g.writeNullField(name);
-            case Integer i -> g.writeNumberField(name, i);
-            default -> g.writeNumberField(name, rounded(value.doubleValue()));
+            case String s -> g.writeStringField(name, s);
+            case Double d ->
+                    g.writeNumberField(name, Math.abs(d) < 1e12 ? Math.round(d * 1e6) / 1e6 : d);
+            default -> g.writeNumberField(name, ((Number) value).longValue());
         }
-    }
-
-    /** To a millionth: smaller digits are noise of binary fractions. */
-    private static double rounded(double value) {
-        return Math.abs(value) < 1e12 ? Math.round(value * 1e6) / 1e6 : value;
-    }
-
-    private static String lower(Enum<?> value) {
-        return value.name().toLowerCase(Locale.ROOT);
     }
 }

@@ -42,7 +42,6 @@ record MeasuredLog(@Nullable String command, int ranks, List<Line> lines) {
      * Reads a log.
      *
      * @param name of the file, for messages
-     * @param text of it
      * @throws IllegalArgumentException if it has no measurement
      */
     static MeasuredLog of(String name, String text) {

@@ -1,7 +1,7 @@
 package io.jccl.cli.topo;
 
-import static io.jccl.cli.topo.TextLines.format;
-import static io.jccl.cli.topo.TextLines.lower;
+import static io.jccl.cli.shell.Text.format;
+import static io.jccl.cli.shell.Text.lower;
 
 import io.jccl.bench.report.Axis;
 import io.jccl.bench.report.Figure;

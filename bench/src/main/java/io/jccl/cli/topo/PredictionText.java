@@ -1,10 +1,11 @@
 package io.jccl.cli.topo;
 
-import static io.jccl.cli.topo.TextLines.format;
-import static io.jccl.cli.topo.TextLines.lower;
+import static io.jccl.cli.shell.Text.format;
+import static io.jccl.cli.shell.Text.lower;
 import static io.jccl.cli.topo.TextLines.pad;
 import static io.jccl.cli.topo.TextLines.rate;
 
+import io.jccl.cli.shell.Sizes;
 import io.jccl.topology.Operation;
 import io.jccl.topology.cost.Algorithm;
 import io.jccl.topology.cost.AlgorithmBound;
@@ -28,7 +29,6 @@ final class PredictionText {
         this.out = out;
     }
 
-    /** Writes the lines. */
     static void write(Findings f, TextLines out) {
         PredictionText text = new PredictionText(f, out);
         Tuning tuning = f.tuning();
@@ -138,13 +138,9 @@ final class PredictionText {
         for (AlgorithmBound b : tuning.bounds()) {
             busbw = b.algorithm() == a ? b.busbwGBps() : busbw;
         }
-        return "a "
-                + lower(a)
-                + " takes at least "
-                + format("%.1f", latency)
-                + " us and reaches "
-                + rate(busbw)
-                + " GB/s";
+        return format(
+                "a %s takes at least %s us and reaches %s GB/s",
+                lower(a), format("%.1f", latency), rate(busbw));
     }
 
     private void predictions() {
@@ -181,7 +177,6 @@ final class PredictionText {
     /**
      * The predictions as a table.
      *
-     * @param f the findings
      * @return rows, the headings first; none if there are no predictions
      */
     static List<List<String>> predictions(Findings f) {
@@ -193,7 +188,7 @@ final class PredictionText {
         for (Prediction p : f.predictions()) {
             rows.add(
                     List.of(
-                            size(p.bytes()),
+                            Sizes.format(p.bytes()),
                             lower(p.algorithm()),
                             lower(p.protocol()),
                             format("%.1f", p.timeUs()),
@@ -217,7 +212,8 @@ final class PredictionText {
         rows.add(head);
         int right = 0;
         for (Prediction chosen : f.predictions()) {
-            List<String> row = new ArrayList<>(List.of("  " + pad(size(chosen.bytes()), 8)));
+            List<String> row =
+                    new ArrayList<>(List.of("  " + pad(Sizes.format(chosen.bytes()), 8)));
             List<Prediction> all = tuning.predict(chosen.bytes());
             for (AlgorithmBound b : tuning.bounds()) {
                 row.add(
@@ -235,17 +231,6 @@ final class PredictionText {
 
     private static String busbw(Prediction p) {
         return format(p.busbwGBps() < 0.1 ? "%.3f" : "%.1f", p.busbwGBps());
-    }
-
-    /** Exact, with K, M, G for powers of 1024. */
-    private static String size(long bytes) {
-        int unit = 0;
-        long number = bytes;
-        while (unit < 4 && number != 0 && number % 1024 == 0) {
-            number /= 1024;
-            unit++;
-        }
-        return number + (unit == 0 ? "" : "KMGT".substring(unit - 1, unit));
     }
 
     /** Approximate: a crossover is not exact. */

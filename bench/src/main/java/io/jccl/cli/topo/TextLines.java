@@ -1,7 +1,8 @@
 package io.jccl.cli.topo;
 
+import static io.jccl.cli.shell.Text.format;
+
 import java.util.List;
-import java.util.Locale;
 
 /** Lines of a report as they grow, in at most {@value #WIDTH} columns, and how figures look. */
 final class TextLines {
@@ -96,24 +97,11 @@ final class TextLines {
         return format("%.1f", gbps);
     }
 
-    static String lower(Enum<?> value) {
-        return value.name().toLowerCase(Locale.ROOT);
-    }
-
-    static String count(int number, String noun) {
-        return number + " " + noun + (number == 1 ? "" : "s");
-    }
-
     static String pad(String text, int width) {
         return " ".repeat(Math.max(0, width - text.length())) + text;
     }
 
     static String cut(String text, int width) {
         return text.length() <= width ? text : text.substring(0, width - 3) + "...";
-    }
-
-    @SuppressWarnings("AnnotateFormatMethod") // the annotation would add a dependency
-    static String format(String pattern, Object... values) {
-        return String.format(Locale.ROOT, pattern, values);
     }
 }

@@ -1,8 +1,8 @@
 package io.jccl.cli.topo;
 
-import static io.jccl.cli.topo.TextLines.count;
-import static io.jccl.cli.topo.TextLines.format;
-import static io.jccl.cli.topo.TextLines.lower;
+import static io.jccl.cli.shell.Text.count;
+import static io.jccl.cli.shell.Text.format;
+import static io.jccl.cli.shell.Text.lower;
 import static io.jccl.cli.topo.TextLines.pad;
 import static io.jccl.cli.topo.TextLines.ranges;
 import static io.jccl.cli.topo.TextLines.rate;
@@ -82,25 +82,19 @@ public final class TextReport {
             }
         } else if (cluster != null) {
             out.line(
-                    "Plan for "
-                            + over
-                            + " on each of "
-                            + f.machines()
-                            + " machines: "
-                            + count(cluster.channels().size(), "rail"));
+                    format(
+                            "Plan for %s on each of %s machines: %s",
+                            over, f.machines(), count(cluster.channels().size(), "rail")));
             List<String> rails = new ArrayList<>();
             for (ClusterPlan.Rail r : cluster.channels()) {
                 rails.add(
-                        "  "
-                                + pad(rate(r.gbps()), 7)
-                                + " GB/s  "
-                                + lower(r.shape()).replace('_', ' ')
-                                + " over machines: in by "
-                                + Output.oneLine(f.nics().get(r.nicIn()).name())
-                                + ", GPUs "
-                                + sequence(inside(r))
-                                + ", out by "
-                                + Output.oneLine(f.nics().get(r.nicOut()).name()));
+                        format(
+                                "  %s GB/s  %s over machines: in by %s, GPUs %s, out by %s",
+                                pad(rate(r.gbps()), 7),
+                                lower(r.shape()).replace('_', ' '),
+                                Output.oneLine(f.nics().get(r.nicIn()).name()),
+                                sequence(inside(r)),
+                                Output.oneLine(f.nics().get(r.nicOut()).name())));
             }
             many(rails, "rail");
             figures(cluster.bandwidthGBps(), cluster.boundGBps(), cluster.bound());
@@ -175,15 +169,12 @@ public final class TextReport {
 
     private void figures(double bandwidth, double bound, String what) {
         out.line(
-                "  bus bandwidth "
-                        + rate(bandwidth)
-                        + " GB/s, at most "
-                        + rate(bound)
-                        + " possible"
-                        + (reducing() ? " where GPUs reduce" : "")
-                        + " (ratio "
-                        + format("%.3f", bound == 0 ? 1 : bandwidth / bound)
-                        + ")");
+                format(
+                        "  bus bandwidth %s GB/s, at most %s possible%s (ratio %s)",
+                        rate(bandwidth),
+                        rate(bound),
+                        reducing() ? " where GPUs reduce" : "",
+                        format("%.3f", bound == 0 ? 1 : bandwidth / bound)));
         out.line("  limited by " + Output.oneLine(what));
     }
 

@@ -3,7 +3,7 @@ package io.jccl.cli.topo;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Output;
 import io.jccl.cli.shell.Sizes;
-import io.jccl.cli.shell.Version;
+import io.jccl.cli.shell.Subcommand;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Topology;
 import io.jccl.topology.cost.Algorithm;
@@ -25,23 +25,14 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.concurrent.Callable;
 import java.util.function.Function;
 import org.jspecify.annotations.Nullable;
-import picocli.CommandLine;
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
-import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
-import picocli.CommandLine.ParameterException;
-import picocli.CommandLine.Spec;
 
 /** Shows how the GPUs of a machine are linked, plans collectives and predicts their performance. */
 @Command(
-        mixinStandardHelpOptions = true,
-        sortOptions = false,
-        usageHelpAutoWidth = true,
-        versionProvider = Version.class,
         footer = {
             "",
             "GB/s are 10^9 bytes per second, of links in one direction. Bandwidths and times are"
@@ -49,7 +40,7 @@ import picocli.CommandLine.Spec;
             "Exit status: 0; 1 if something failed; 2 for a mistake in the arguments or a text that"
                     + " is not a topology.",
         })
-public final class TopoCommand implements Callable<Integer> {
+public final class TopoCommand extends Subcommand {
     /** Denotes standard input or output. */
     private static final String STANDARD = "-";
 
@@ -59,8 +50,6 @@ public final class TopoCommand implements Callable<Integer> {
 
     private final InputStream input;
     private final Function<ReadOptions, Topology> machine;
-
-    @Spec private @Nullable CommandSpec spec;
 
     @Option(
             names = "--file",
@@ -282,32 +271,27 @@ public final class TopoCommand implements Callable<Integer> {
 
     @Override
     public Integer call() throws IOException {
-        if (spec == null) {
-            throw new IllegalStateException("not run by picocli");
-        }
-        CommandLine line = spec.commandLine();
         Map<String, Path> files = files();
-        check(line);
+        check();
         for (Map.Entry<String, Path> e : files.entrySet()) {
             try {
                 Output.checkWritable(e.getKey(), e.getValue());
             } catch (IOException wrong) {
-                throw new ParameterException(line, wrong.getMessage(), wrong);
+                throw mistake(wrong);
             }
         }
         Analysis analysis;
         try {
             analysis = analyse();
         } catch (IOException wrong) {
-            throw new ParameterException(line, wrong.getMessage(), wrong);
+            throw mistake(wrong);
         }
         Findings findings = analysis.findings();
         // All are rendered before the first is written.
         Map<Path, String> texts = new LinkedHashMap<>();
         for (Map.Entry<String, Path> e : files.entrySet()) {
             if (texts.put(e.getValue(), text(e.getKey(), analysis)) != null) {
-                throw new ParameterException(
-                        line,
+                throw mistake(
                         e.getKey()
                                 + " names a file that another option names too: "
                                 + e.getValue()
@@ -315,10 +299,10 @@ public final class TopoCommand implements Callable<Integer> {
             }
         }
         Output.write(texts);
-        PrintWriter out = line.getOut();
+        PrintWriter out = out();
         out.print(json.isPrinted() ? Json.of(findings) : TextReport.of(findings, explain));
         out.flush();
-        PrintWriter err = line.getErr();
+        PrintWriter err = err();
         if (ncclXml != null && machineOfRack == null && analysis.machines() > 1) {
             err.println(
                     "warning: "
@@ -334,63 +318,49 @@ public final class TopoCommand implements Callable<Integer> {
         return 0;
     }
 
-    private void check(CommandLine line) {
-        if (nodes < 1) {
-            throw new ParameterException(
-                    line, "--nodes is " + nodes + ", expected 1 or more machines");
-        }
-        rate(line, "--nvlink-gbps", nvlinkGbps, "an NVLink has 18 to 50");
-        rate(line, "--nic-gbps", nicGbps, "a port of 400 Gbit/s has 50");
+    private void check() {
+        require(nodes >= 1, "--nodes is " + nodes + ", expected 1 or more machines");
+        rate("--nvlink-gbps", nvlinkGbps, "an NVLink has 18 to 50");
+        rate("--nic-gbps", nicGbps, "a port of 400 Gbit/s has 50");
         for (long size : sizes) {
-            if (size < 1) {
-                throw new ParameterException(line, "--size is 0, expected 1 byte or more");
-            }
+            require(size >= 1, "--size is 0, expected 1 byte or more");
         }
-        network = network(line);
+        network = network();
         if (best != null && nodes > 1) {
-            throw new ParameterException(
-                    line, "--best chooses GPUs of one machine: leave out --nodes");
+            throw mistake("--best chooses GPUs of one machine: leave out --nodes");
         }
-        if (algorithms().isEmpty()) {
-            throw new ParameterException(
-                    line, "--no-nvls leaves nothing of --algo " + algorithms + ": leave out one");
-        }
+        require(
+                !algorithms().isEmpty(),
+                "--no-nvls leaves nothing of --algo " + algorithms + ": leave out one");
         if (machineOfRack != null && ncclXml == null) {
-            throw new ParameterException(
-                    line, "--machine is for --nccl-xml, and there is none: give it as well");
+            throw mistake("--machine is for --nccl-xml, and there is none: give it as well");
         }
         if (file == null && (format != Format.AUTO || lenient)) {
-            throw new ParameterException(
-                    line,
+            throw mistake(
                     (lenient ? "--lenient" : "--format")
                             + " is for a dump, and there is none: give --file as well");
         }
     }
 
-    private Network network(CommandLine line) {
+    private Network network() {
         if (oversubscription == 1 && unit == 1) {
             return Network.FULL;
         }
-        if (nodes == 1 || oversubscription == 1) {
-            throw new ParameterException(
-                    line,
-                    nodes == 1
-                            ? "--oversubscription and --unit are for several machines: give --nodes"
-                            : "--unit is for --oversubscription, and there is none: give it too");
-        }
+        require(
+                nodes != 1 && oversubscription != 1,
+                nodes == 1
+                        ? "--oversubscription and --unit are for several machines: give --nodes"
+                        : "--unit is for --oversubscription, and there is none: give it too");
         try {
             return new Network(unit, oversubscription);
         } catch (IllegalArgumentException e) {
-            throw new ParameterException(
-                    line, "--oversubscription or --unit: " + e.getMessage(), e);
+            throw mistake("--oversubscription or --unit: " + e.getMessage(), e);
         }
     }
 
-    private static void rate(
-            CommandLine line, String option, @Nullable Double value, String example) {
+    private void rate(String option, @Nullable Double value, String example) {
         if (value != null && !(value > 0 && value <= 100_000)) {
-            throw new ParameterException(
-                    line,
+            throw mistake(
                     option
                             + " is "
                             + value

@@ -1,5 +1,6 @@
 package io.jccl.cli.topo;
 
+import io.jccl.cli.shell.Parsed;
 import io.jccl.topology.Operation;
 import io.jccl.topology.cost.Algorithm;
 import io.jccl.topology.cost.Protocol;
@@ -12,7 +13,6 @@ import picocli.CommandLine.TypeConversionException;
 final class TopoValues {
     private TopoValues() {}
 
-    /** A format of the input. */
     static final class Formats implements ITypeConverter<Format> {
         @Override
         public Format convert(String value) {
@@ -27,15 +27,9 @@ final class TopoValues {
         }
     }
 
-    /** An operation. */
-    static final class Operations implements ITypeConverter<Operation> {
-        @Override
-        public Operation convert(String value) {
-            try {
-                return Operation.of(value);
-            } catch (IllegalArgumentException e) {
-                throw new TypeConversionException(e.getMessage());
-            }
+    static final class Operations extends Parsed<Operation> {
+        Operations() {
+            super(Operation::of);
         }
     }
 
@@ -60,7 +54,6 @@ final class TopoValues {
         }
     }
 
-    /** A protocol. */
     static final class Protocols implements ITypeConverter<Protocol> {
         @Override
         public Protocol convert(String value) {

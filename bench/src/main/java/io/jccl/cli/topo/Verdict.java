@@ -1,5 +1,7 @@
 package io.jccl.cli.topo;
 
+import static io.jccl.cli.shell.Text.format;
+
 import io.jccl.topology.Gpu;
 import io.jccl.topology.LinkModel;
 import io.jccl.topology.Operation;
@@ -56,12 +58,9 @@ record Verdict(List<Size> sizes, List<Cause> causes) {
     /**
      * Compares.
      *
-     * @param name of the log
      * @param log what was measured
      * @param tuning what predicts
-     * @param t the machine
      * @param gpus ids of those that take part
-     * @param op the operation
      * @param machines how many
      * @throws IllegalArgumentException if the log is of something else
      */
@@ -76,25 +75,17 @@ record Verdict(List<Size> sizes, List<Cause> causes) {
         String command = log.command();
         if (command != null && !command.equals(op.command())) {
             throw new IllegalArgumentException(
-                    "--measured "
-                            + name
-                            + " is of "
-                            + command
-                            + ", and the prediction of "
-                            + op.command()
-                            + ": give --op "
-                            + command);
+                    format(
+                            "--measured %s is of %s, and the prediction of %s: give --op %s",
+                            name, command, op.command(), command));
         }
         int ranks = gpus.size() * machines;
         if (log.ranks() > 0 && log.ranks() != ranks) {
             throw new IllegalArgumentException(
-                    "--measured "
-                            + name
-                            + " is of "
-                            + log.ranks()
-                            + " ranks, and the prediction of "
-                            + ranks
-                            + ": give the machines (--nodes) and GPUs (--gpus) of the measurement");
+                    format(
+                            "--measured %s is of %s ranks, and the prediction of %s: give the"
+                                    + " machines (--nodes) and GPUs (--gpus) of the measurement",
+                            name, log.ranks(), ranks));
         }
         List<Size> sizes = new ArrayList<>();
         for (MeasuredLog.Line line : log.lines()) {

@@ -1,5 +1,8 @@
 package io.jccl.cli.train;
 
+import static io.jccl.cli.shell.Text.format;
+import static java.util.Map.entry;
+
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -118,55 +121,35 @@ final class DeepSpeedFile {
 
     /** Keys with a flag of their own. */
     private static final Map<String, Flag> FLAGS =
-            Map.of(
-                    TOTAL,
-                    new Flag("--batch", COUNT),
-                    ACCUMULATE,
-                    new Flag("--accumulate", COUNT),
-                    ZERO + "stage",
-                    new Flag("--zero", COUNT),
-                    ZERO + "offload_optimizer.nvme_path",
-                    new Flag("--nvme", FOLDER),
-                    "bf16.enabled",
-                    new Flag("--bf16", SWITCH),
-                    "fp16.enabled",
-                    new Flag("--fp16", SWITCH),
-                    "optimizer.type",
-                    new Flag("--optimizer", RULE),
-                    "optimizer.params.lr",
-                    new Flag("--lr", NUMBER),
-                    "tensor_parallel.autotp_size",
-                    new Flag("--tp", COUNT));
+            Map.ofEntries(
+                    entry(TOTAL, new Flag("--batch", COUNT)),
+                    entry(ACCUMULATE, new Flag("--accumulate", COUNT)),
+                    entry(ZERO + "stage", new Flag("--zero", COUNT)),
+                    entry(ZERO + "offload_optimizer.nvme_path", new Flag("--nvme", FOLDER)),
+                    entry("bf16.enabled", new Flag("--bf16", SWITCH)),
+                    entry("fp16.enabled", new Flag("--fp16", SWITCH)),
+                    entry("optimizer.type", new Flag("--optimizer", RULE)),
+                    entry("optimizer.params.lr", new Flag("--lr", NUMBER)),
+                    entry("tensor_parallel.autotp_size", new Flag("--tp", COUNT)));
 
     /** The same for float16: how its loss scale adapts. */
     private static final Map<String, String> SCALE =
-            Map.of(
-                    "fp16.loss_scale",
-                    "0.0",
-                    "fp16.initial_scale_power",
-                    "16.0",
-                    "fp16.loss_scale_window",
-                    "2000.0",
-                    "fp16.hysteresis",
-                    "1.0");
+            Map.ofEntries(
+                    entry("fp16.loss_scale", "0.0"),
+                    entry("fp16.initial_scale_power", "16.0"),
+                    entry("fp16.loss_scale_window", "2000.0"),
+                    entry("fp16.hysteresis", "1.0"));
 
     /** Keys that must have a value, since the trainer has no flag for them: what it does. */
     private static final Map<String, String> FIXED =
-            Map.of(
-                    "optimizer.params.eps",
-                    "1.0E-8",
-                    ZERO + "zero_quantized_weights",
-                    "false",
-                    ZERO + "zero_quantized_gradients",
-                    "false",
-                    "sparse_attention",
-                    "",
-                    "progressive_layer_drop.enabled",
-                    "false",
-                    "curriculum_learning.enabled",
-                    "false",
-                    "compression_training",
-                    "");
+            Map.ofEntries(
+                    entry("optimizer.params.eps", "1.0E-8"),
+                    entry(ZERO + "zero_quantized_weights", "false"),
+                    entry(ZERO + "zero_quantized_gradients", "false"),
+                    entry("sparse_attention", ""),
+                    entry("progressive_layer_drop.enabled", "false"),
+                    entry("curriculum_learning.enabled", "false"),
+                    entry("compression_training", ""));
 
     private final Path file;
     private final Map<String, JsonNode> leaves = new TreeMap<>();
@@ -413,12 +396,9 @@ final class DeepSpeedFile {
                 throw refused(
                         TOTAL,
                         IntNode.valueOf(all),
-                        "expected a multiple of "
-                                + each
-                                + ", which is "
-                                + MICRO
-                                + " x "
-                                + ACCUMULATE);
+                        format(
+                                "expected a multiple of %s, which is %s x %s",
+                                each, MICRO, ACCUMULATE));
             }
             flags.put("--dp", (int) (all / each));
         } else {
@@ -428,14 +408,10 @@ final class DeepSpeedFile {
                             : null;
             if (dp == null) {
                 throw new IllegalArgumentException(
-                        NAME
-                                + " '"
-                                + file
-                                + "' has "
-                                + MICRO
-                                + " but not "
-                                + TOTAL
-                                + ", so the ranks have to be known: give --dp");
+                        format(
+                                "%s '%s' has %s but not %s, so the ranks have to be known: give"
+                                        + " --dp",
+                                NAME, file, MICRO, TOTAL));
             }
             flags.put("--batch", Math.toIntExact(each * dp));
         }
@@ -448,7 +424,6 @@ final class DeepSpeedFile {
     /**
      * Sets the options that the command line leaves open.
      *
-     * @param line the command, parsed
      * @param out for a line on the keys applied, and one on unknown keys
      */
     void apply(CommandLine line, PrintWriter out) {

@@ -1,5 +1,7 @@
 package io.jccl.cli.train;
 
+import static io.jccl.cli.train.TrainOptions.require;
+
 import io.jccl.train.Evaluation;
 import picocli.CommandLine.Option;
 
@@ -46,10 +48,9 @@ final class EvaluationOptions {
         TrainOptions.range("--eval-every", every, 0, Integer.MAX_VALUE);
         TrainOptions.range("--eval-batches", batches, 1, 1 << 20);
         TrainOptions.range("--sample", sample, 0, 1 << 20);
-        if (!(share > 0 && share < 1)) {
-            throw new IllegalArgumentException(
-                    "--eval-share is " + share + ", expected more than 0 and less than 1");
-        }
+        require(
+                share > 0 && share < 1,
+                "--eval-share is " + share + ", expected more than 0 and less than 1");
         return new Evaluation(every, every == 0 ? 0 : share, batches, sample);
     }
 }

@@ -12,7 +12,7 @@ import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Output;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.Scratch;
-import io.jccl.cli.shell.Version;
+import io.jccl.cli.shell.Subcommand;
 import io.jccl.device.Cuda;
 import io.jccl.device.Device;
 import io.jccl.train.fit.Experiment;
@@ -24,24 +24,15 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
-import java.util.Objects;
-import java.util.concurrent.Callable;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
-import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
-import picocli.CommandLine.ParameterException;
-import picocli.CommandLine.Spec;
 
 /**
  * {@code jccl fit-demo}: the largest model that trains, with each technique switched off in turn.
  */
 @Command(
-        mixinStandardHelpOptions = true,
-        sortOptions = false,
-        usageHelpAutoWidth = true,
-        versionProvider = Version.class,
         footer = {
             "",
             "On the CPU a rank's device is a capped part of host memory; with --device cuda it is a"
@@ -49,7 +40,7 @@ import picocli.CommandLine.Spec;
             "Exit status: 0; 1 if training failed; 2 for a mistake in the arguments, or budgets too"
                     + " small for one block.",
         })
-public final class FitDemo implements Callable<Integer> {
+public final class FitDemo extends Subcommand {
     /** Defaults with {@code --quick}. */
     private static final long QUICK_DEVICE = 640L << 10;
 
@@ -210,8 +201,6 @@ public final class FitDemo implements Callable<Integer> {
 
     @Mixin private HtmlOption html = new HtmlOption();
 
-    @Spec private @Nullable CommandSpec spec;
-
     /** Names of all sets, for help. */
     static final class Names implements Iterable<String> {
         @Override
@@ -222,11 +211,8 @@ public final class FitDemo implements Callable<Integer> {
 
     @Override
     public Integer call() throws IOException {
-        if (spec == null) {
-            throw new IllegalStateException("not run by picocli");
-        }
-        PrintWriter out = spec.commandLine().getOut();
-        Progress progress = Progress.to(spec.commandLine().getErr());
+        PrintWriter out = out();
+        Progress progress = Progress.to(err());
         try {
             List<TechniqueSet> sets = sets();
             Engine engine = cuda() ? Engine.NCCL : Engine.HOST;
@@ -234,7 +220,7 @@ public final class FitDemo implements Callable<Integer> {
             range("--ranks", ranks, 1, 64);
             List<? extends Device> devices = engine.devices(ranks);
             check(settings(devices, Path.of(System.getProperty("java.io.tmpdir"))));
-            json.checkWritable(spec.commandLine());
+            json.checkWritable(line());
             try (Scratch scratch = Scratch.in(nvme, "jccl-fit-")) {
                 Settings settings = settings(devices, scratch.folder());
                 Experiment experiment =
@@ -248,7 +234,7 @@ public final class FitDemo implements Callable<Integer> {
                 report.print(json.text(out));
                 out.flush();
                 ObjectNode document = report.json();
-                Reports.sign(document, spec.commandLine());
+                Reports.sign(document, line());
                 json.write(out, document::toPrettyString);
                 Page page = Reports.page(document);
                 if (svg != null) {
@@ -257,7 +243,7 @@ public final class FitDemo implements Callable<Integer> {
                 html.write(page::html);
             }
         } catch (IllegalArgumentException e) {
-            throw new ParameterException(spec.commandLine(), String.valueOf(e.getMessage()), e);
+            throw mistake(e);
         } finally {
             progress.erase();
         }
@@ -375,25 +361,15 @@ public final class FitDemo implements Callable<Integer> {
         if (svg != null) {
             Output.checkWritable("--svg", svg);
         }
-        html.checkWritable(Objects.requireNonNull(spec).commandLine());
+        html.checkWritable(line());
         require(
                 svg == null || !svg.equals(html.file()),
                 "--svg and --html are both '" + svg + "'; give two files");
     }
 
-    private static void memory(String option, long bytes, int ranks, long most) {
+    private void memory(String option, long bytes, int ranks, long most) {
         require(
                 bytes >= ranks && bytes <= most,
                 option + " is " + bytes + " bytes, expected " + ranks + " to " + most);
-    }
-
-    private static void range(String name, long value, long least, long most) {
-        TrainOptions.range(name, value, least, most);
-    }
-
-    private static void require(boolean holds, String message) {
-        if (!holds) {
-            throw new IllegalArgumentException(message);
-        }
     }
 }

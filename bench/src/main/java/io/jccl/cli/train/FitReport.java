@@ -1,5 +1,7 @@
 package io.jccl.cli.train;
 
+import static io.jccl.cli.shell.Text.format;
+
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
@@ -15,7 +17,6 @@ import io.jccl.train.fit.Settings;
 import io.jccl.train.fit.TechniqueSet;
 import java.io.PrintWriter;
 import java.util.List;
-import java.util.Locale;
 
 /** The result of {@code fit-demo} as text and JSON. */
 final class FitReport {
@@ -33,8 +34,7 @@ final class FitReport {
 
     /** The settings in one line. */
     String subtitle() {
-        return String.format(
-                Locale.ROOT,
+        return format(
                 "%d ranks with %s of device memory each, %s of host memory and %s of NVMe in all;"
                         + " width %d, %d samples of %d tokens a step; %s, %d processors, JDK %s",
                 settings.ranks(),
@@ -58,8 +58,7 @@ final class FitReport {
         out.println("# " + subtitle());
         out.println("# device: peak of the fullest rank; host and NVMe: peak of all ranks");
         out.println(
-                String.format(
-                                Locale.ROOT,
+                format(
                                 LINE,
                                 "techniques",
                                 "largest",
@@ -73,13 +72,12 @@ final class FitReport {
         for (Experiment.Row row : rows) {
             Attempt.Trained t = row.largest();
             out.println(
-                    String.format(
-                            Locale.ROOT,
+                    format(
                             LINE,
                             row.set().title(),
                             Amounts.parameters(t.parameters()),
                             times(row),
-                            String.format(Locale.ROOT, "%.0f", t.samplesPerSecond()),
+                            format("%.0f", t.samplesPerSecond()),
                             Amounts.text(t.deviceBytes()),
                             Amounts.text(t.hostBytes()),
                             Amounts.text(t.nvmeBytes()),
@@ -100,7 +98,7 @@ final class FitReport {
 
     private String times(Experiment.Row row) {
         double x = timesPlain(row);
-        return Double.isNaN(x) ? "-" : String.format(Locale.ROOT, "%.1f", x);
+        return Double.isNaN(x) ? "-" : format("%.1f", x);
     }
 
     /** Size relative to plain data parallelism; NaN if that did not run. */

@@ -1,5 +1,7 @@
 package io.jccl.cli.train;
 
+import static io.jccl.cli.shell.Text.format;
+
 import io.jccl.cli.shell.CsvOption;
 import io.jccl.train.RunSettings;
 import io.jccl.train.TrainRun;
@@ -14,7 +16,6 @@ import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Locale;
 import java.util.zip.CRC32C;
 import jdk.jfr.FlightRecorder;
 import org.jspecify.annotations.Nullable;
@@ -91,11 +92,9 @@ final class MetricsLog implements TrainRun.Report, AutoCloseable {
      */
     static Path eventFile(Path folder) {
         String name =
-                String.format(
-                        Locale.ROOT,
+                format(
                         "events.out.tfevents.%010d.jccl.%d",
-                        System.currentTimeMillis() / 1000,
-                        ProcessHandle.current().pid());
+                        System.currentTimeMillis() / 1000, ProcessHandle.current().pid());
         return folder.resolve(name);
     }
 
@@ -122,11 +121,9 @@ final class MetricsLog implements TrainRun.Report, AutoCloseable {
                 } catch (IOException e) {
                     log.failed = true;
                     next.warn(
-                            log.option
-                                    + " '"
-                                    + log.file
-                                    + "' is not written any more: "
-                                    + e.getMessage());
+                            format(
+                                    "%s '%s' is not written any more: %s",
+                                    log.option, log.file, e.getMessage()));
                 }
             }
         }
@@ -192,17 +189,14 @@ final class MetricsLog implements TrainRun.Report, AutoCloseable {
         @Override
         public ByteBuffer step(Metrics m) {
             return bytes(
-                    String.format(
-                            Locale.ROOT,
+                    format(
                             "%d,%.6f,%.6g,%.3f,%.3f,%s\n",
                             m.step.number(),
                             m.step.loss(),
                             m.rate,
                             m.speed,
                             m.step.seconds(),
-                            m.step.validated()
-                                    ? String.format(Locale.ROOT, "%.6f", m.step.validation())
-                                    : ""));
+                            m.step.validated() ? format("%.6f", m.step.validation()) : ""));
         }
 
         private static ByteBuffer bytes(String text) {

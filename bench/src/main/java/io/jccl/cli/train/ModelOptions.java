@@ -1,5 +1,8 @@
 package io.jccl.cli.train;
 
+import static io.jccl.cli.shell.Text.format;
+import static io.jccl.cli.train.TrainOptions.require;
+
 import io.jccl.train.Architecture;
 import io.jccl.train.Architecture.Kind;
 import io.jccl.train.GptShape;
@@ -91,16 +94,12 @@ final class ModelOptions {
             agrees("--hidden", hidden, l.hidden());
             agrees("--heads", heads, l.heads());
             agrees("--key-heads", keyHeads, a.keyHeads());
-            if (tokens > l.vocabulary()) {
-                throw new IllegalArgumentException(
-                        "the text has a vocabulary of "
-                                + tokens
-                                + " tokens, but the model in '"
-                                + from
-                                + "' has "
-                                + l.vocabulary()
-                                + "; give the model's --tokenizer");
-            }
+            require(
+                    tokens <= l.vocabulary(),
+                    format(
+                            "the text has a vocabulary of %s tokens, but the model in '%s' has"
+                                    + " %s; give the model's --tokenizer",
+                            tokens, from, l.vocabulary()));
             return new GptShape(l.layers(), l.hidden(), l.heads(), context, l.vocabulary(), a);
         }
         int width = Objects.requireNonNullElse(hidden, HIDDEN);
@@ -112,14 +111,12 @@ final class ModelOptions {
         Kind chosen = given == null ? Kind.JCCL : given;
         Architecture a = Architecture.of(chosen, width, all);
         if (keyHeads != null) {
-            if (chosen != Kind.LLAMA) {
-                throw new IllegalArgumentException(
-                        "--key-heads is "
-                                + keyHeads
-                                + ", but --model is "
-                                + chosen.label()
-                                + "; give --model llama, or leave out --key-heads");
-            }
+            require(
+                    chosen == Kind.LLAMA,
+                    format(
+                            "--key-heads is %s, but --model is %s; give --model llama, or leave"
+                                    + " out --key-heads",
+                            keyHeads, chosen.label()));
             TrainOptions.range("--key-heads", keyHeads, 1, all);
             a = a.withKeyHeads(keyHeads);
         }
@@ -129,15 +126,9 @@ final class ModelOptions {
     private void agrees(String name, @Nullable Object given, Object there) {
         if (given != null && !given.equals(there)) {
             throw new IllegalArgumentException(
-                    name
-                            + " is "
-                            + given
-                            + ", but the model in '"
-                            + from
-                            + "' has "
-                            + there
-                            + "; leave out "
-                            + name);
+                    format(
+                            "%s is %s, but the model in '%s' has %s; leave out %s",
+                            name, given, from, there, name));
         }
     }
 }

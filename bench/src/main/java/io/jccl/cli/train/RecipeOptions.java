@@ -1,5 +1,7 @@
 package io.jccl.cli.train;
 
+import static io.jccl.cli.train.TrainOptions.require;
+
 import io.jccl.offload.optim.Adafactor;
 import io.jccl.offload.optim.Adam;
 import io.jccl.offload.optim.Adam8bit;
@@ -140,10 +142,9 @@ final class RecipeOptions {
     }
 
     Recipe recipe() {
-        if (!(learningRate > 0 && learningRate < Float.MAX_VALUE)) {
-            throw new IllegalArgumentException(
-                    "--lr is " + learningRate + ", expected a number above 0");
-        }
+        require(
+                learningRate > 0 && learningRate < Float.MAX_VALUE,
+                "--lr is " + learningRate + ", expected a number above 0");
         List<Recipe.Group> groups = new ArrayList<>();
         OptionalDouble none = OptionalDouble.of(0);
         for (String s : scales) {

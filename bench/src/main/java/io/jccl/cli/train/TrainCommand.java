@@ -12,7 +12,7 @@ import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Output;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.Scratch;
-import io.jccl.cli.shell.Version;
+import io.jccl.cli.shell.Subcommand;
 import io.jccl.error.JcclException;
 import io.jccl.rendezvous.LaunchEnvironment;
 import io.jccl.train.Corpus;
@@ -33,24 +33,14 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Objects;
-import java.util.concurrent.Callable;
 import java.util.concurrent.atomic.AtomicReference;
 import org.jspecify.annotations.Nullable;
-import picocli.CommandLine;
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
-import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
-import picocli.CommandLine.ParameterException;
-import picocli.CommandLine.Spec;
 
 /** {@code jccl train}: trains a GPT, with an option for each technique. */
 @Command(
-        mixinStandardHelpOptions = true,
-        sortOptions = false,
-        usageHelpAutoWidth = true,
-        versionProvider = Version.class,
         footer = {
             "",
             "Ranks are threads of this process, --dp x --tp x --pp of them, or the processes that"
@@ -59,7 +49,7 @@ import picocli.CommandLine.Spec;
             "Exit status: 0; 1 if a rank failed, or losses differ with --compare; 2 for a mistake in"
                     + " the arguments.",
         })
-public final class TrainCommand implements Callable<Integer> {
+public final class TrainCommand extends Subcommand {
     @Option(
             names = {"-g", "--ranks"},
             paramLabel = "<n>",
@@ -162,8 +152,6 @@ public final class TrainCommand implements Callable<Integer> {
 
     @Mixin private HtmlOption html = new HtmlOption();
 
-    @Spec private @Nullable CommandSpec spec;
-
     private final Map<String, String> environment;
 
     /** The command, for picocli. */
@@ -177,16 +165,13 @@ public final class TrainCommand implements Callable<Integer> {
 
     @Override
     public Integer call() throws Exception {
-        if (spec == null) {
-            throw new IllegalStateException("not run by picocli");
-        }
-        PrintWriter out = json.text(spec.commandLine().getOut());
-        Progress progress = Progress.to(spec.commandLine().getErr());
+        PrintWriter out = json.text(out());
+        Progress progress = Progress.to(err());
         try {
             LaunchEnvironment launch = LaunchEnvironment.of(environment);
             if (deepSpeed != null) {
                 PrintWriter first = launch.rank() == 0 ? out : new PrintWriter(Writer.nullWriter());
-                DeepSpeedFile.read(deepSpeed).apply(spec.commandLine(), first);
+                DeepSpeedFile.read(deepSpeed).apply(line(), first);
             }
             check();
             Engine chosen = model.engine(engine, environment);
@@ -194,15 +179,13 @@ public final class TrainCommand implements Callable<Integer> {
             Corpus corpus = text.corpus(model.seed);
             evaluation.evaluation().check(corpus.length(), model.size.context);
             try (Scratch scratch = Scratch.in(nvme, "jccl-train-")) {
-                if (processes) {
-                    return asProcess(chosen, corpus, scratch.folder(), out, progress);
-                }
-                return compare == null
-                        ? asThreads(chosen, corpus, scratch.folder(), out, progress)
-                        : compared(chosen, corpus, scratch.folder(), out, progress);
+                Run run = new Run(chosen, corpus, scratch.folder(), out, progress);
+                return processes
+                        ? asProcess(run)
+                        : compare == null ? asThreads(run) : compared(run);
             }
         } catch (IllegalArgumentException e) {
-            throw new ParameterException(spec.commandLine(), String.valueOf(e.getMessage()), e);
+            throw mistake(e);
         } finally {
             progress.erase();
         }
@@ -241,7 +224,7 @@ public final class TrainCommand implements Callable<Integer> {
         }
     }
 
-    private static void checkFolder(Path checkpoint) {
+    private void checkFolder(Path checkpoint) {
         String name = "--checkpoint '" + checkpoint + "' ";
         require(
                 !Files.exists(checkpoint) || Files.isDirectory(checkpoint),
@@ -257,7 +240,7 @@ public final class TrainCommand implements Callable<Integer> {
                 name + "is not writable for this user; give a folder that is");
     }
 
-    private static void checkFile(String option, @Nullable Path file, Map<Path, String> seen)
+    private void checkFile(String option, @Nullable Path file, Map<Path, String> seen)
             throws IOException {
         if (file != null) {
             Output.checkWritable(option, file);
@@ -268,25 +251,22 @@ public final class TrainCommand implements Callable<Integer> {
         }
     }
 
-    private static void require(boolean holds, String message) {
-        if (!holds) {
-            throw new IllegalArgumentException(message);
-        }
-    }
-
     private CommunicatorOptions options() {
         return CommunicatorOptions.DEFAULT
                 .withTimeout(Duration.ofSeconds(timeout))
-                .withBinding(bind.in(System.getenv(), Objects.requireNonNull(spec).commandLine()));
+                .withBinding(bind.in(System.getenv(), line()));
     }
 
-    private RunSettings settings(Corpus corpus, Techniques t, int experts, Path folder) {
-        return settings(corpus, t, experts, model.routing(), folder);
+    /** What a run of the command trains on, and where it reports. */
+    private record Run(
+            Engine engine, Corpus corpus, Path folder, PrintWriter out, Progress progress) {
+        TrainReport report(List<TrainReport.Run> runs) {
+            return new TrainReport(runs, corpus.source(), corpus.unigramEntropy());
+        }
     }
 
-    private RunSettings settings(
-            Corpus corpus, Techniques t, int experts, Routing routing, Path folder) {
-        GptShape shape = model.shape(corpus.vocabulary().size(), experts, routing);
+    private RunSettings settings(Run run, Techniques t, int experts, Routing routing) {
+        GptShape shape = model.shape(run.corpus.vocabulary().size(), experts, routing);
         t.check(shape, model.batch);
         model.checkDevice(t, shape);
         Recipe recipe = update.recipe();
@@ -303,7 +283,7 @@ public final class TrainCommand implements Callable<Integer> {
                 evaluation.evaluation(),
                 model.seed,
                 threads,
-                folder,
+                run.folder,
                 checkpoint,
                 every,
                 resume == null
@@ -320,9 +300,7 @@ public final class TrainCommand implements Callable<Integer> {
                 && TrainRun.hasCheckpoint(checkpoint);
     }
 
-    private int asProcess(
-            Engine chosen, Corpus corpus, Path folder, PrintWriter out, Progress progress)
-            throws IOException {
+    private int asProcess(Run run) throws IOException {
         require(
                 compare == null,
                 "--compare starts ranks as threads, but a launcher has started processes; leave out"
@@ -332,67 +310,52 @@ public final class TrainCommand implements Callable<Integer> {
                 "-g "
                         + ranks
                         + " starts threads, but a launcher has started processes; leave out one");
-        try (Communicator comm = chosen.join(environment, options())) {
+        try (Communicator comm = run.engine.join(environment, options())) {
             Techniques t = model.techniques(comm.size());
-            RunSettings s = settings(corpus, t, model.experts, folder);
-            boolean prints = comm.rank() == 0;
-            TrainResult result =
-                    run(
-                            new TrainRun(corpus, s, 1),
-                            comm,
-                            s,
-                            TrainReporter.Part.only(s),
-                            corpus,
-                            prints,
-                            out,
-                            progress);
-            progress.erase();
-            if (prints) {
-                TrainReport report = report(List.of(new TrainReport.Run(result, null)), corpus);
-                report.print(out);
-                write(report);
+            RunSettings s = settings(run, t, model.experts, model.routing());
+            PrintWriter out = comm.rank() == 0 ? run.out : null;
+            TrainRun training = new TrainRun(run.corpus, s, 1);
+            TrainResult result = train(run, training, comm, s, TrainReporter.Part.only(s), out);
+            run.progress.erase();
+            if (out != null) {
+                finish(run, result);
             }
         }
         return 0;
     }
 
-    private int asThreads(
-            Engine chosen, Corpus corpus, Path folder, PrintWriter out, Progress progress)
-            throws IOException {
+    private int asThreads(Run run) throws IOException {
         int given = ranks == null ? 0 : ranks;
         require(given >= 0 && given <= 256, "-g is " + given + ", expected 1 to 256");
         require(ranks == null || given > 0, "-g is 0, expected 1 to 256");
-        RunSettings s = settings(corpus, model.techniques(given), model.experts, folder);
-        TrainResult result =
-                train(chosen, s, TrainReporter.Part.only(s), corpus, true, out, progress);
-        progress.erase();
-        TrainReport report = report(List.of(new TrainReport.Run(result, null)), corpus);
-        report.print(out);
-        write(report);
+        RunSettings s = settings(run, model.techniques(given), model.experts, model.routing());
+        TrainResult result = onThreads(run, run.engine, s, TrainReporter.Part.only(s), run.out);
+        run.progress.erase();
+        finish(run, result);
         return 0;
     }
 
-    private TrainResult train(
-            Engine chosen,
-            RunSettings s,
-            TrainReporter.Part part,
-            Corpus corpus,
-            boolean prints,
-            PrintWriter out,
-            Progress progress)
+    private void finish(Run run, TrainResult result) throws IOException {
+        TrainReport report = run.report(List.of(new TrainReport.Run(result, null)));
+        report.print(run.out);
+        write(report);
+    }
+
+    private TrainResult onThreads(
+            Run run, Engine on, RunSettings s, TrainReporter.Part part, @Nullable PrintWriter out)
             throws IOException {
         int size = s.techniques().ranks();
         AtomicReference<TrainResult> result = new AtomicReference<>();
-        TrainRun run = new TrainRun(corpus, s, size);
+        TrainRun training = new TrainRun(run.corpus, s, size);
         try {
             Communicator.runLocal(
-                    chosen.devices(size),
+                    on.devices(size),
                     options(),
                     comm -> {
                         if (comm.rank() == 0) {
-                            result.set(run(run, comm, s, part, corpus, prints, out, progress));
+                            result.set(train(run, training, comm, s, part, out));
                         } else {
-                            run.run(comm, step -> {});
+                            training.run(comm, step -> {});
                         }
                     });
         } catch (JcclException e) {
@@ -410,74 +373,53 @@ public final class TrainCommand implements Callable<Integer> {
         return r;
     }
 
-    /** Trains as a rank that may print, and writes metrics if it is the first. */
-    private TrainResult run(
-            TrainRun run,
+    /** Trains as a rank that prints if it has where to, and writes metrics if it is the first. */
+    private TrainResult train(
+            Run run,
+            TrainRun training,
             Communicator comm,
             RunSettings s,
             TrainReporter.Part part,
-            Corpus corpus,
-            boolean prints,
-            PrintWriter out,
-            Progress progress)
+            @Nullable PrintWriter out)
             throws IOException {
-        TrainRun.Report told = reporter(s, part, corpus, prints, out, progress);
+        TrainReporter reporter = new TrainReporter(s, part, out, err(), run.progress);
+        reporter.start(run.corpus.source());
         if (comm.rank() > 0) {
-            return run.run(comm, told);
+            return training.run(comm, reporter);
         }
-        try (MetricsLog log = metrics.log(s, told)) {
-            return run.run(comm, log);
+        try (MetricsLog log = metrics.log(s, reporter)) {
+            return training.run(comm, log);
         }
     }
 
-    private TrainRun.Report reporter(
-            RunSettings s,
-            TrainReporter.Part part,
-            Corpus corpus,
-            boolean prints,
-            PrintWriter out,
-            Progress progress) {
-        PrintWriter err = Objects.requireNonNull(spec).commandLine().getErr();
-        TrainReporter reporter = new TrainReporter(s, part, prints ? out : null, err, progress);
-        reporter.start(corpus.source());
-        return reporter;
-    }
-
-    private int compared(
-            Engine chosen, Corpus corpus, Path folder, PrintWriter out, Progress progress)
-            throws IOException {
+    private int compared(Run run) throws IOException {
         require(ranks == null, "-g is for one run; with --compare each set has its own");
         TrainComparison comparison =
                 new TrainComparison(
-                        chosen,
+                        run.engine,
                         model,
-                        (t, experts, routing) -> settings(corpus, t, experts, routing, folder),
-                        (on, s, part) -> train(on, s, part, corpus, false, out, progress));
+                        (t, experts, routing) -> settings(run, t, experts, routing),
+                        (on, s, part) -> onThreads(run, on, s, part, null));
         boolean routers = TrainComparison.ROUTERS.equals(compare);
         List<TrainReport.Run> runs =
                 routers
                         ? comparison.routers()
                         : comparison.techniques(compare == null ? "" : compare);
-        progress.erase();
-        TrainReport report = report(runs, corpus);
+        run.progress.erase();
+        TrainReport report = run.report(runs);
         if (routers) {
-            report.printRouters(out);
+            report.printRouters(run.out);
         } else {
-            report.printTable(out);
+            report.printTable(run.out);
         }
         write(report);
         return runs.stream().allMatch(TrainReport.Run::agrees) ? 0 : 1;
     }
 
-    private static TrainReport report(List<TrainReport.Run> runs, Corpus corpus) {
-        return new TrainReport(runs, corpus.source(), corpus.unigramEntropy());
-    }
-
     private void write(TrainReport report) throws IOException {
         Map<Path, String> files = new LinkedHashMap<>();
-        CommandLine line = Objects.requireNonNull(spec).commandLine();
         ObjectNode document = report.json();
-        Reports.sign(document, line);
+        Reports.sign(document, line());
         Path data = json.file();
         if (data != null) {
             files.put(data, document.toPrettyString() + "\n");
@@ -493,7 +435,7 @@ public final class TrainCommand implements Callable<Integer> {
         }
         Output.write(files);
         if (json.isPrinted()) {
-            json.write(line.getOut(), document::toPrettyString);
+            json.write(out(), document::toPrettyString);
         }
     }
 }

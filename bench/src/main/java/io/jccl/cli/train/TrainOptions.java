@@ -1,5 +1,7 @@
 package io.jccl.cli.train;
 
+import static io.jccl.cli.shell.Text.format;
+
 import io.jccl.cli.shell.Engine;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
@@ -8,7 +10,6 @@ import io.jccl.train.Architecture;
 import io.jccl.train.GptShape;
 import io.jccl.train.Routing;
 import io.jccl.train.Techniques;
-import java.util.Locale;
 import java.util.Map;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Mixin;
@@ -201,7 +202,6 @@ final class TrainOptions {
                     "Seed of text, initial parameters and batches (default: ${DEFAULT-VALUE}).")
     long seed;
 
-    /** The router of the flags. */
     Routing routing() {
         require(
                 topK == null || topK == 1 || topK == 2,
@@ -210,13 +210,9 @@ final class TrainOptions {
         Routing chosen = router == null ? byNumber : Routing.of(router);
         require(
                 topK == null || chosen == byNumber,
-                "--top-k "
-                        + topK
-                        + " is --router "
-                        + byNumber.label()
-                        + ", but --router is "
-                        + router
-                        + "; leave out --top-k");
+                format(
+                        "--top-k %s is --router %s, but --router is %s; leave out --top-k",
+                        topK, byNumber.label(), router));
         return chosen;
     }
 
@@ -227,16 +223,12 @@ final class TrainOptions {
         range("--steps", steps, 1, 10_000_000);
         range("--experts", experts, 0, 1 << 12);
         Architecture a = plain.architecture();
-        if ((long) batch * plain.context() * a.wide() > Integer.MAX_VALUE) {
-            throw new IllegalArgumentException(
-                    "--batch "
-                            + batch
-                            + " x --context "
-                            + plain.context()
-                            + " x a width of "
-                            + a.wide()
-                            + " is too much for one step, expected less than 2^31 in all");
-        }
+        require(
+                (long) batch * plain.context() * a.wide() <= Integer.MAX_VALUE,
+                format(
+                        "--batch %s x --context %s x a width of %s is too much for one step,"
+                                + " expected less than 2^31 in all",
+                        batch, plain.context(), a.wide()));
         require(
                 Math.abs(capacityFactor) <= 1e6,
                 "--capacity-factor is "
@@ -284,18 +276,12 @@ final class TrainOptions {
         if (zero != null) {
             range("--zero", zero, 0, 3);
         }
-        if (ranks > 0 && t.ranks() != ranks) {
-            throw new IllegalArgumentException(
-                    String.format(
-                            Locale.ROOT,
-                            "there are %d ranks, but --dp %d x --tp %d x --pp %d is %d; both need"
-                                    + " the same",
-                            ranks,
-                            dp,
-                            tensor,
-                            pipeline,
-                            t.ranks()));
-        }
+        require(
+                ranks <= 0 || t.ranks() == ranks,
+                format(
+                        "there are %d ranks, but --dp %d x --tp %d x --pp %d is %d; both need the"
+                                + " same",
+                        ranks, dp, tensor, pipeline, t.ranks()));
         return t;
     }
 
@@ -334,15 +320,10 @@ final class TrainOptions {
         int size = shape.hidden() / shape.heads();
         require(
                 size <= LARGEST_HEAD,
-                "--hidden "
-                        + shape.hidden()
-                        + " of --heads "
-                        + shape.heads()
-                        + " is "
-                        + size
-                        + " for each head, but with --device cuda it is at most "
-                        + LARGEST_HEAD
-                        + "; give more --heads");
+                format(
+                        "--hidden %s of --heads %s is %s for each head, but with --device cuda it"
+                                + " is at most %s; give more --heads",
+                        shape.hidden(), shape.heads(), size, LARGEST_HEAD));
     }
 
     static void require(boolean holds, String message) {
@@ -352,9 +333,8 @@ final class TrainOptions {
     }
 
     static void range(String name, long value, long least, long most) {
-        if (value < least || value > most) {
-            throw new IllegalArgumentException(
-                    name + " is " + value + ", expected " + least + " to " + most);
-        }
+        require(
+                value >= least && value <= most,
+                name + " is " + value + ", expected " + least + " to " + most);
     }
 }

@@ -1,5 +1,7 @@
 package io.jccl.cli.train;
 
+import static io.jccl.cli.shell.Text.format;
+
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
@@ -17,7 +19,6 @@ import io.jccl.train.Techniques;
 import io.jccl.train.TrainResult;
 import java.io.PrintWriter;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.function.ToDoubleFunction;
@@ -119,11 +120,7 @@ final class TrainReport {
         RunSettings s = runs.getFirst().result().settings();
         return model(s, text, oneRouter())
                 + mixture(s.shape())
-                + String.format(
-                        Locale.ROOT,
-                        "; CPU, %d processors, JDK %s",
-                        Cpus.processors(),
-                        Runtime.version());
+                + format("; CPU, %d processors, JDK %s", Cpus.processors(), Runtime.version());
     }
 
     /** Settings of experts that have no word of their own in a line, and the capacity. */
@@ -142,8 +139,7 @@ final class TrainReport {
     /** The model in one line, without its router on request. */
     static String model(RunSettings s, String text, boolean router) {
         GptShape g = s.shape();
-        return String.format(
-                Locale.ROOT,
+        return format(
                 "%,d parameters: %s%d blocks of width %d, %d heads, %s%d tokens of context; %s;"
                         + " %d sequences a step, %s at %s, seed %d",
                 g.parameters(),
@@ -165,7 +161,6 @@ final class TrainReport {
                 s.seed());
     }
 
-    /** Prints one run. */
     void print(PrintWriter out) {
         TrainResult r = runs.getLast().result();
         if (r.losses().isEmpty()) {
@@ -236,18 +231,10 @@ final class TrainReport {
         out.flush();
     }
 
-    private static void line(PrintWriter out, String name, String format, Object... values) {
-        out.printf(Locale.ROOT, "%-16s " + format + "%n", prepend(name, values));
+    private static void line(PrintWriter out, String name, String pattern, Object... values) {
+        out.println(format("%-16s ", name) + format(pattern, values));
     }
 
-    private static Object[] prepend(String name, Object[] values) {
-        Object[] all = new Object[values.length + 1];
-        all[0] = name;
-        System.arraycopy(values, 0, all, 1, values.length);
-        return all;
-    }
-
-    /** Prints a table of all runs. */
     void printTable(PrintWriter out) {
         out.println("# jccl " + Version.TEXT + " train --compare");
         out.println("# " + subtitle());
@@ -255,8 +242,7 @@ final class TrainReport {
                 "# difference: the largest from the single-rank run at any step; communication: part"
                         + " of a step that is waited for");
         out.println(
-                String.format(
-                                Locale.ROOT,
+                format(
                                 LINE,
                                 "techniques",
                                 "ranks",
@@ -269,19 +255,15 @@ final class TrainReport {
                         .stripTrailing());
         for (Run run : runs) {
             TrainResult r = run.result();
-            String difference =
-                    run.reference() == null
-                            ? "-"
-                            : String.format(Locale.ROOT, "%.1e", run.difference());
+            String difference = run.reference() == null ? "-" : format("%.1e", run.difference());
             out.println(
-                    String.format(
-                                    Locale.ROOT,
+                    format(
                                     LINE,
                                     run.name(),
                                     run.techniques().ranks(),
-                                    String.format(Locale.ROOT, "%.4f", r.losses().getLast()),
+                                    format("%.4f", r.losses().getLast()),
                                     difference,
-                                    String.format(Locale.ROOT, "%.1f", r.samplesPerSecond()),
+                                    format("%.1f", r.samplesPerSecond()),
                                     percent(r.share()),
                                     percent(r.overlap()),
                                     run.agrees()
@@ -307,12 +289,12 @@ final class TrainReport {
             out.printf(
                     ROUTERS,
                     r.settings().shape().routing().label(),
-                    String.format(Locale.ROOT, "%.4f", r.losses().getLast()),
-                    String.format(Locale.ROOT, "%.1f %%", 100 * mean(r, ExpertLoad::droppedTokens)),
-                    String.format(Locale.ROOT, "%.2f", mean(r, ExpertLoad::fullest)),
-                    String.format(Locale.ROOT, "%.3f", mean(r, ExpertLoad::entropy)),
-                    String.format(Locale.ROOT, "%.2f", mean(r, ExpertLoad::capacity)),
-                    String.format(Locale.ROOT, "%.2f ms", r.stepSeconds() * 1e3));
+                    format("%.4f", r.losses().getLast()),
+                    format("%.1f %%", 100 * mean(r, ExpertLoad::droppedTokens)),
+                    format("%.2f", mean(r, ExpertLoad::fullest)),
+                    format("%.3f", mean(r, ExpertLoad::entropy)),
+                    format("%.2f", mean(r, ExpertLoad::capacity)),
+                    format("%.2f ms", r.stepSeconds() * 1e3));
         }
         out.flush();
     }
@@ -327,7 +309,7 @@ final class TrainReport {
     }
 
     private static String percent(double part) {
-        return Double.isNaN(part) ? "-" : String.format(Locale.ROOT, "%.0f %%", 100 * part);
+        return Double.isNaN(part) ? "-" : format("%.0f %%", 100 * part);
     }
 
     /** Whether there is anything to draw. */

@@ -1,12 +1,13 @@
 package io.jccl.cli.train;
 
+import static io.jccl.cli.shell.Text.format;
+
 import io.jccl.cli.shell.Output;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.Version;
 import io.jccl.train.RunSettings;
 import io.jccl.train.TrainRun;
 import java.io.PrintWriter;
-import java.util.Locale;
 import org.jspecify.annotations.Nullable;
 
 /** Prints the loss of a run now and then, and its progress on a terminal. */
@@ -77,13 +78,9 @@ final class TrainReporter implements TrainRun.Report {
     void start(String source) {
         if (out != null) {
             out.println(
-                    "# jccl "
-                            + Version.TEXT
-                            + " train "
-                            + settings.techniques()
-                            + ": "
-                            + settings.techniques().ranks()
-                            + " ranks");
+                    format(
+                            "# jccl %s train %s: %s ranks",
+                            Version.TEXT, settings.techniques(), settings.techniques().ranks()));
             out.println("# " + TrainReport.model(settings, source, true));
             boolean evaluated = settings.evaluation().every() > 0;
             out.println(
@@ -108,17 +105,15 @@ final class TrainReporter implements TrainRun.Report {
         int pace = Math.max(1, settings.steps() / REPORTS);
         if (out != null && (step % pace == 0 || step == settings.steps() || s.validated())) {
             progress.erase();
-            String held =
-                    s.validated() ? String.format(Locale.ROOT, "  %8.4f", s.validation()) : "";
-            out.printf(Locale.ROOT, "%8d  %8.4f%s%n", step, s.loss(), held);
+            String held = s.validated() ? format("  %8.4f", s.validation()) : "";
+            out.print(format("%8d  %8.4f%s%n", step, s.loss(), held));
             out.flush();
         }
         if (s.seconds() - shown > PACE_SECONDS) {
             shown = s.seconds();
             int done = BAR * step / settings.steps();
             progress.at(
-                    String.format(
-                            Locale.ROOT,
+                    format(
                             "%s%s [%s%s] loss %.3f, %.0f samples/s",
                             part.prefix(),
                             settings.techniques(),

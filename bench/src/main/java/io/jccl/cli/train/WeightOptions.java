@@ -1,5 +1,7 @@
 package io.jccl.cli.train;
 
+import static io.jccl.cli.train.TrainOptions.require;
+
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -52,12 +54,6 @@ final class WeightOptions {
             require(
                     files.findAny().isEmpty(),
                     "--save '" + save + "' has files in it, expected a new or empty folder");
-        }
-    }
-
-    private static void require(boolean holds, String message) {
-        if (!holds) {
-            throw new IllegalArgumentException(message);
         }
     }
 }
