@@ -54,8 +54,8 @@ JCF_API void jccl_fake_death_spins(int on);
 /* The value of a field of the configuration a communicator runs with; INT_MIN if unknown. */
 JCF_API int jccl_fake_config(void *comm, const char *field);
 
-/* 1: kernels run the blocks and threads of a launch in reverse order from now on; 0: no more. */
-JCF_API void jccl_fake_threads_reversed(int on);
+/* On which devices kernels run the blocks and threads of a launch in reverse order: bit d for d. */
+JCF_API void jccl_fake_threads_reversed(int devices);
 
 /* Of which devices this process has a context: bit d for device d. */
 JCF_API int jccl_fake_contexts(void);

@@ -51,9 +51,9 @@ struct launch {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct jcf_library *libraries; /* guarded by lock */
-static atomic_int reversed;
+static atomic_int reversed; /* bit d: device d */
 
-void jccl_fake_threads_reversed(int on) { atomic_store(&reversed, on); }
+void jccl_fake_threads_reversed(int devices) { atomic_store(&reversed, devices); }
 
 static void *need(void *p) {
   if (p == NULL) {
@@ -415,7 +415,7 @@ static bool is_configuration(const unsigned *g, const unsigned *b, unsigned shar
 static int enqueue_launch(struct jcf_stream *s, const struct launch *wanted, void **params) {
   struct launch *l = need(malloc(sizeof *l));
   *l = *wanted;
-  l->reversed = atomic_load(&reversed) != 0;
+  l->reversed = atomic_load(&reversed) >> l->device & 1;
   atomic_init(&l->uses, 1);
   for (int i = 0; i < l->host->nparameters; i++) {
     memcpy(l->values[i], params[i], l->host->parameters[i].size);

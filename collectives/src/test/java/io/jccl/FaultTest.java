@@ -8,6 +8,8 @@ import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.testkit.Workers;
 import io.jccl.testkit.Workers.Worker;
@@ -600,6 +602,36 @@ class FaultTest {
                 String.valueOf(error.getMessage()).contains("the plan has changed"),
                 error::toString);
         world.get(1).close();
+    }
+
+    /** Others may be reading what a rank closes once it has aborted: they fail as by its abort. */
+    @Test
+    void memoryIsClosedAfterAnAbort() throws InterruptedException {
+        int failures = 0;
+        for (int i = 0; i < 30; i++) {
+            List<Communicator> world = Communicator.local(2);
+            Device host = world.getFirst().device();
+            Buffer closed = host.allocate(DataType.FLOAT32, 1 << 22);
+            try (Communicator first = world.getFirst();
+                    Communicator second = world.get(1);
+                    Stream one = host.newStream();
+                    Stream two = host.newStream();
+                    Buffer other = host.allocate(DataType.FLOAT32, 1 << 22)) {
+                first.allReduce(closed, ReduceOp.SUM, one);
+                second.allReduce(other, ReduceOp.SUM, two);
+                Thread.sleep(i % 5);
+                first.abort("the plan has changed");
+                closed.close();
+                try {
+                    two.synchronize();
+                } catch (JcclException e) {
+                    failures++;
+                    assertInstanceOf(RankFailedException.class, e);
+                    assertTrue(String.valueOf(e.getMessage()).contains("plan"), e::toString);
+                }
+            }
+        }
+        assertTrue(failures > 0, "each operation was faster than the abort");
     }
 
     @ParameterizedTest

@@ -6,8 +6,8 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
+import io.jccl.testfake.SharesFakes;
 import io.jccl.testfake.TestFake;
-import io.jccl.testfake.UsesFakes;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
@@ -18,7 +18,7 @@ import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Timeout;
 
 /** Where computes run in tests, and buffers whose surroundings are looked after. */
-@UsesFakes
+@SharesFakes
 @Timeout(value = 3, unit = TimeUnit.MINUTES)
 abstract class ComputeTests {
     static final DataType[] FLOATS = {
@@ -63,11 +63,10 @@ abstract class ComputeTests {
             return switch (this) {
                 case HOST -> Compute.of(Device.host());
                 case HOST_THREADS -> Compute.host(3);
-                default -> {
-                    if (this == CUDA_REVERSED) {
-                        TestFake.threadsReversed();
-                    }
-                    yield Compute.of(TestFake.device(1));
+                case CUDA -> Compute.of(TestFake.device(1));
+                case CUDA_REVERSED -> {
+                    TestFake.threadsReversed(2);
+                    yield Compute.of(TestFake.device(2));
                 }
             };
         }
@@ -90,7 +89,6 @@ abstract class ComputeTests {
     @AfterEach
     void closeAll() {
         open.forEach(Buffer::close);
-        TestFake.reset();
     }
 
     /** A slice of a device's buffer, with guards around it, that holds these values. */

@@ -46,7 +46,7 @@ class FakeTest {
     @Test
     void driveBothThroughC() {
         String output = run(Map.of(), FakeBuild.home());
-        System.out.println("FakeTest: " + output.strip().replace("\n", "\nDoubleTest: "));
+        System.out.println("FakeTest: " + output.strip().replace("\n", "\nFakeTest: "));
         assertTrue(output.contains("tests of the fakes passed"), output);
     }
 

@@ -4,6 +4,7 @@ import io.jccl.bindings.CudaApi;
 import io.jccl.bindings.NativeLibraries;
 import io.jccl.device.Cuda;
 import io.jccl.device.Device;
+import java.lang.annotation.Annotation;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
@@ -14,6 +15,9 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.Assumptions;
+import org.junit.jupiter.api.extension.AfterAllCallback;
+import org.junit.jupiter.api.extension.AfterEachCallback;
+import org.junit.jupiter.api.extension.ExtensionContext;
 
 /**
  * The fakes of libcudart, libnccl and libcublas in this JVM: how tests put them in place, steer
@@ -28,6 +32,8 @@ public final class TestFake {
 
     /** Views of the machine's GPUs, as the devices that it lacks. */
     private static final Map<Integer, Device> VIEWS = new ConcurrentHashMap<>();
+
+    private static volatile boolean used;
 
     private TestFake() {}
 
@@ -70,8 +76,7 @@ public final class TestFake {
         if (GPU) {
             return;
         }
-        if (!StackWalker.getInstance(StackWalker.Option.RETAIN_CLASS_REFERENCE)
-                .walk(frames -> frames.anyMatch(TestFake::isExclusive))) {
+        if (!caller(SharesFakes.class) && !caller(UsesFakes.class)) {
             throw new AssertionError("the test lacks @UsesFakes: others may run beside it");
         }
         Path built = FakeBuild.folder();
@@ -82,16 +87,43 @@ public final class TestFake {
         if (!nccl.startsWith(built.toString())) {
             throw new AssertionError(nccl + " is not the fake: this JVM used NCCL before");
         }
-        reset();
+        used = true;
+        if (caller(UsesFakes.class)) {
+            reset();
+        }
     }
 
-    private static boolean isExclusive(StackWalker.StackFrame frame) {
+    /** Whether a method or class that called the caller has an annotation. */
+    private static boolean caller(Class<? extends Annotation> annotation) {
+        return StackWalker.getInstance(StackWalker.Option.RETAIN_CLASS_REFERENCE)
+                .walk(frames -> frames.anyMatch(frame -> has(frame, annotation)));
+    }
+
+    private static boolean has(
+            StackWalker.StackFrame frame, Class<? extends Annotation> annotation) {
         Class<?> type = frame.getDeclaringClass();
-        return type.isAnnotationPresent(UsesFakes.class)
+        return type.isAnnotationPresent(annotation)
                 || Arrays.stream(type.getDeclaredMethods())
                         .anyMatch(m ->
                                 m.getName().equals(frame.getMethodName())
-                                        && m.isAnnotationPresent(UsesFakes.class));
+                                        && m.isAnnotationPresent(annotation));
+    }
+
+    /** Leaves the fakes as others expect them. */
+    static final class Cleanup implements AfterAllCallback, AfterEachCallback {
+        @Override
+        public void afterAll(ExtensionContext context) {
+            if (used) {
+                reset();
+            }
+        }
+
+        @Override
+        public void afterEach(ExtensionContext context) {
+            if (context.getRequiredTestMethod().isAnnotationPresent(UsesFakes.class)) {
+                afterAll(context);
+            }
+        }
     }
 
     /** JVM flags by which a child process finds the fakes. */
@@ -119,9 +151,9 @@ public final class TestFake {
         command("threads_reversed:0");
     }
 
-    /** From now on kernels run their blocks and threads in reverse order. */
-    public static void threadsReversed() {
-        command("threads_reversed:1");
+    /** From now on kernels on this device alone run their blocks and threads in reverse order. */
+    public static void threadsReversed(int device) {
+        command("threads_reversed:" + (1 << device));
     }
 
     /** The compute capability of all devices from now on, times 10; {@link #reset} makes it 90. */

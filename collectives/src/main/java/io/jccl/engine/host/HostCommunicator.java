@@ -374,7 +374,14 @@ final class HostCommunicator extends HostRank {
     private RuntimeException failed(RuntimeException e) {
         RuntimeException f = e;
         if (!(e instanceof JcclException)) {
-            f = new JcclException("rank " + rank + " failed in " + desync.here() + ": " + e, e);
+            // A rank that has aborted may have closed the memory that this one was reading.
+            boolean follows = control.aborted() && control.abortRank() != rank;
+            f =
+                    follows
+                            ? desync.abortedByPeer()
+                            : new JcclException(
+                                    "rank " + rank + " failed in " + desync.here() + ": " + e);
+            f.initCause(e);
         }
         messages.clear();
         flight().failed(f);
