@@ -17,6 +17,7 @@ import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 import org.jspecify.annotations.Nullable;
+import org.junit.jupiter.api.Order;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -30,6 +31,7 @@ import org.junit.jupiter.params.provider.ValueSource;
  * {@code train --device cuda} on the fakes of CUDA, NCCL and cuBLAS, whose kernels are the sources
  * of the real ones. Losses are those of a single rank on the CPU.
  */
+@Order(1)
 @Timeout(value = 240, unit = TimeUnit.SECONDS)
 class TrainCudaTest {
     private static final int STEPS = 3;
