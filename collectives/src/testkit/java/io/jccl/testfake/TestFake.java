@@ -15,9 +15,6 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.Assumptions;
-import org.junit.jupiter.api.extension.AfterAllCallback;
-import org.junit.jupiter.api.extension.AfterEachCallback;
-import org.junit.jupiter.api.extension.ExtensionContext;
 
 /**
  * The fakes of libcudart, libnccl and libcublas in this JVM: how tests put them in place, steer
@@ -33,7 +30,8 @@ public final class TestFake {
     /** Views of the machine's GPUs, as the devices that it lacks. */
     private static final Map<Integer, Device> VIEWS = new ConcurrentHashMap<>();
 
-    private static volatile boolean used;
+    /** Whether the fakes were steered since the last {@link #reset}. */
+    private static volatile boolean steered;
 
     private TestFake() {}
 
@@ -72,7 +70,7 @@ public final class TestFake {
     /**
      * Makes the fakes what this JVM finds as NCCL, CUDA and cuBLAS; before the first use of any.
      */
-    public static void use() {
+    public static synchronized void use() {
         if (GPU) {
             return;
         }
@@ -87,8 +85,7 @@ public final class TestFake {
         if (!nccl.startsWith(built.toString())) {
             throw new AssertionError(nccl + " is not the fake: this JVM used NCCL before");
         }
-        used = true;
-        if (caller(UsesFakes.class)) {
+        if (steered || caller(UsesFakes.class)) {
             reset();
         }
     }
@@ -109,23 +106,6 @@ public final class TestFake {
                                         && m.isAnnotationPresent(annotation));
     }
 
-    /** Leaves the fakes as others expect them. */
-    static final class Cleanup implements AfterAllCallback, AfterEachCallback {
-        @Override
-        public void afterAll(ExtensionContext context) {
-            if (used) {
-                reset();
-            }
-        }
-
-        @Override
-        public void afterEach(ExtensionContext context) {
-            if (context.getRequiredTestMethod().isAnnotationPresent(UsesFakes.class)) {
-                afterAll(context);
-            }
-        }
-    }
-
     /** JVM flags by which a child process finds the fakes. */
     public static List<String> flags() {
         return FakeBuild.jvmFlags();
@@ -133,7 +113,7 @@ public final class TestFake {
 
     /** Adds rules of what goes wrong: {@code function[@rank]:which:action}, see src/test/c. */
     public static void inject(String rules) {
-        if (command("inject:" + rules) < 1) {
+        if (steer("inject:" + rules) < 1) {
             throw new AssertionError("the fake does not understand the rules " + rules);
         }
     }
@@ -149,6 +129,7 @@ public final class TestFake {
         command("mismatch_hangs:0");
         command("capability:90");
         command("threads_reversed:0");
+        steered = false;
     }
 
     /** From now on kernels on this device alone run their blocks and threads in reverse order. */
@@ -158,7 +139,7 @@ public final class TestFake {
 
     /** The compute capability of all devices from now on, times 10; {@link #reset} makes it 90. */
     public static void capability(int tenfold) {
-        command("capability:" + tenfold);
+        steer("capability:" + tenfold);
     }
 
     /** Of which devices this process has a context: bit d for device d. */
@@ -168,12 +149,12 @@ public final class TestFake {
 
     /** From now on ranks that disagree hang, as they do with the real NCCL. */
     public static void mismatchHangs() {
-        command("mismatch_hangs:1");
+        steer("mismatch_hangs:1");
     }
 
     /** From now on every call of CUDA returns an error. */
     public static void sticky(int error) {
-        command("sticky:" + error);
+        steer("sticky:" + error);
     }
 
     /**
@@ -187,6 +168,11 @@ public final class TestFake {
     /** How often a function was called. */
     public static long calls(String function) {
         return command("calls:" + function);
+    }
+
+    private static int steer(String text) {
+        steered = true;
+        return command(text);
     }
 
     private static int command(String text) {

@@ -6,18 +6,16 @@ import java.lang.annotation.Retention;
 import java.lang.annotation.RetentionPolicy;
 import java.lang.annotation.Target;
 import org.junit.jupiter.api.Order;
-import org.junit.jupiter.api.extension.ExtendWith;
 import org.junit.jupiter.api.parallel.ResourceLock;
 
 /**
  * A test or a class of tests that steers or asks the fakes of this JVM: they have one state, so
  * these run one after the other, while others run beside them. {@link TestFake#use} asks for it, or
- * for {@link SharesFakes}; afterwards the fakes are as at the beginning. They start first.
+ * for {@link SharesFakes}. They start first.
  */
 @Inherited
 @Order(1)
 @ResourceLock(UsesFakes.LOCK)
-@ExtendWith(TestFake.Cleanup.class)
 @Retention(RetentionPolicy.RUNTIME)
 @Target({ElementType.METHOD, ElementType.TYPE})
 public @interface UsesFakes {
