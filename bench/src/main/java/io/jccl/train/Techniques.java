@@ -112,6 +112,7 @@ public record Techniques(
         }
         boolean half = flag(words, "fp16");
         boolean brain = flag(words, "bf16");
+        boolean sequence = flag(words, "sequence-parallel");
         Techniques t =
                 new Techniques(
                         number(words, "dp", NONE.data),
@@ -123,7 +124,7 @@ public record Techniques(
                         number(words, "accumulate", NONE.accumulate),
                         half ? DataType.FLOAT16 : brain ? DataType.BFLOAT16 : NONE.precision,
                         flag(words, "recompute"),
-                        flag(words, "sp") | flag(words, "sequence-parallel"),
+                        sequence || flag(words, "sp"),
                         value(words, "schedule", PipelineSchedule::of, NONE.schedule),
                         !flag(words, "no-overlap"),
                         value(words, "compress", Techniques::compression, NONE.compress));
