@@ -85,6 +85,19 @@ final class DesyncReport {
     }
 
     /**
+     * The error of a rank that failed on its own. If another one has aborted, it may have closed
+     * the memory that this one was reading, so its abort is the error.
+     */
+    JcclException failure(RuntimeException cause) {
+        JcclException e =
+                control.aborted() && control.abortRank() != rank
+                        ? abortedByPeer()
+                        : new JcclException("rank " + rank + " failed in " + here() + ": " + cause);
+        e.initCause(cause);
+        return e;
+    }
+
+    /**
      * The error of a timeout: the same message on all ranks, whichever rank's timeout expired
      * first.
      */

@@ -372,17 +372,7 @@ final class HostCommunicator extends HostRank {
      * Records the first error, reports it to the other ranks, and returns the exception to throw.
      */
     private RuntimeException failed(RuntimeException e) {
-        RuntimeException f = e;
-        if (!(e instanceof JcclException)) {
-            // A rank that has aborted may have closed the memory that this one was reading.
-            boolean follows = control.aborted() && control.abortRank() != rank;
-            f =
-                    follows
-                            ? desync.abortedByPeer()
-                            : new JcclException(
-                                    "rank " + rank + " failed in " + desync.here() + ": " + e);
-            f.initCause(e);
-        }
+        RuntimeException f = e instanceof JcclException ? e : desync.failure(e);
         messages.clear();
         flight().failed(f);
         if (failure == null) {

@@ -214,12 +214,12 @@ public record Hardware(
                 memory,
                 memory,
                 type.pcieGbps(),
-                orShipped(given.hostGbps(), "host.gbps") / used,
-                orShipped(given.nvmeReadGbps(), "nvme.read.gbps") / used,
-                orShipped(given.nvmeWriteGbps(), "nvme.write.gbps") / used);
+                orDefault(given.hostGbps(), "host.gbps") / used,
+                orDefault(given.nvmeReadGbps(), "nvme.read.gbps") / used,
+                orDefault(given.nvmeWriteGbps(), "nvme.write.gbps") / used);
     }
 
-    private static double orShipped(double given, String name) {
+    private static double orDefault(double given, String name) {
         return given > 0 ? given : Constants.SHIPPED.get(name);
     }
 

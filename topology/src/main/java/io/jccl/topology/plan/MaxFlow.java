@@ -12,11 +12,11 @@ final class MaxFlow {
     /**
      * The flow.
      *
-     * @param left capacity of each arc; becomes what is left
+     * @param residual capacity of each arc; reduced by the flow
      * @param sources nodes
-     * @param sinks capacity into each node, 0 if it is not a sink; becomes what is left
+     * @param sinks capacity into each node, 0 if it is not a sink; reduced by the flow
      */
-    static double of(Topology t, double[] left, int[] sources, double[] sinks) {
+    static double of(Topology t, double[] residual, int[] sources, double[] sinks) {
         int firstSwitch = t.gpus().size() + t.nics().size();
         int[] via = new int[sinks.length];
         int[] queue = new int[sinks.length];
@@ -34,7 +34,7 @@ final class MaxFlow {
                 for (int l = 0; l < links.size() && found < 0; l++) {
                     int arc = links.get(l).arcFrom(queue[at]);
                     int next = t.head(arc);
-                    if (via[next] != -2 || left[arc] <= 1e-9) {
+                    if (via[next] != -2 || residual[arc] <= 1e-9) {
                         continue;
                     }
                     if (next >= firstSwitch) {
@@ -51,11 +51,11 @@ final class MaxFlow {
             }
             double width = sinks[found];
             for (int at = found; via[at] >= 0; at = t.tail(via[at])) {
-                width = Math.min(width, left[via[at]]);
+                width = Math.min(width, residual[via[at]]);
             }
             for (int at = found; via[at] >= 0; at = t.tail(via[at])) {
-                left[via[at]] -= width;
-                left[via[at] ^ 1] += width;
+                residual[via[at]] -= width;
+                residual[via[at] ^ 1] += width;
             }
             sinks[found] -= width;
             flow += width;
