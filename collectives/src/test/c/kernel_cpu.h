@@ -17,13 +17,13 @@ extern "C" {
 #include "kernel_fake.h"
 
 #define INLINE static inline
-#define __shared__ static thread_local
+#define __shared__ static __thread
 
 struct jcf_dim3 {
   unsigned x, y, z;
 };
 
-extern thread_local jcf_dim3 threadIdx, blockIdx, blockDim, gridDim;
+extern __thread jcf_dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 /* Lets the other threads of the block run until they are here too. */
 void __syncthreads();
