@@ -2,12 +2,11 @@ package io.jccl.gemm;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
-import com.sun.management.ThreadMXBean;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
-import java.lang.management.ManagementFactory;
+import io.jccl.testkit.AllocatedBytes;
 import java.time.Duration;
 import java.util.List;
 import org.junit.jupiter.api.Test;
@@ -17,7 +16,6 @@ import org.junit.jupiter.api.parallel.Isolated;
 @Isolated("looks at all threads")
 class MatmulAllocationTest {
     private static final Duration LIMIT = Duration.ofSeconds(60);
-    private static final ThreadMXBean THREADS = (ThreadMXBean) ManagementFactory.getThreadMXBean();
 
     private final Device host = Device.host();
 
@@ -31,33 +29,21 @@ class MatmulAllocationTest {
             Matrix x = Matrix.of(a, 130, 140);
             Matrix y = Matrix.of(b, 140, 150);
             Matrix z = Matrix.of(c, 130, 150);
-            List<Thread> threads =
-                    Thread.getAllStackTraces().keySet().stream()
-                            .filter(t -> t.getName().startsWith("jccl-"))
-                            .toList();
             for (Stream on : List.of(stream, host.defaultStream())) {
                 // Until the compiler is done: vectors are objects in code that it has not seen yet.
                 long end = System.nanoTime() + LIMIT.toNanos();
                 long bytes;
                 do {
-                    long before = allocated(threads);
+                    AllocatedBytes allocated =
+                            AllocatedBytes.from(t -> t.getName().startsWith("jccl-"));
                     for (int i = 0; i < 50; i++) {
                         matmul.multiply(x, y, z, 1, on);
                     }
                     on.synchronize(LIMIT);
-                    bytes = (allocated(threads) - before) / 50;
+                    bytes = allocated.since() / 50;
                 } while (bytes > 0 && System.nanoTime() < end);
                 assertEquals(0, bytes, "bytes per product on " + on);
             }
         }
-    }
-
-    /** By the calling thread, the stream's and the workers. */
-    private static long allocated(List<Thread> threads) {
-        long sum = THREADS.getCurrentThreadAllocatedBytes();
-        for (int i = 0; i < threads.size(); i++) {
-            sum += THREADS.getThreadAllocatedBytes(threads.get(i).threadId());
-        }
-        return sum;
     }
 }

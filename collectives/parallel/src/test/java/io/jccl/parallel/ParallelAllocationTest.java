@@ -2,14 +2,13 @@ package io.jccl.parallel;
 
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import com.sun.management.ThreadMXBean;
 import io.jccl.Communicator;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
 import io.jccl.parallel.GradientReducer.Parameter;
 import io.jccl.parallel.ServerOptions.Consistency;
-import java.lang.management.ManagementFactory;
+import io.jccl.testkit.AllocatedBytes;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
@@ -25,7 +24,6 @@ import org.junit.jupiter.params.provider.MethodSource;
 class ParallelAllocationTest {
     private static final int STEPS = 100;
     private static final int ROUNDS = 800;
-    private static final ThreadMXBean THREADS = (ThreadMXBean) ManagementFactory.getThreadMXBean();
 
     /** One object of 16 bytes in a step, on one of the threads, would fail. */
     private static final double MOST = 12;
@@ -47,15 +45,9 @@ class ParallelAllocationTest {
                 OPTIONS.withCompression(new Compression.Cast(DataType.BFLOAT16)));
     }
 
-    /** Bytes allocated so far by the threads that work for steps, and by the calling one. */
-    private static long allocated() {
-        long sum = THREADS.getCurrentThreadAllocatedBytes();
-        for (Thread t : Thread.getAllStackTraces().keySet()) {
-            if (t.getName().startsWith("jccl-stream-") || t.getName().startsWith("jccl-server-")) {
-                sum += THREADS.getThreadAllocatedBytes(t.threadId());
-            }
-        }
-        return sum;
+    private static boolean worksForSteps(Thread thread) {
+        return thread.getName().startsWith("jccl-stream-")
+                || thread.getName().startsWith("jccl-server-");
     }
 
     /** Until it allocates nothing, for on a busy machine compilation takes its time. */
@@ -64,17 +56,15 @@ class ParallelAllocationTest {
         for (int round = 0; round < ROUNDS && bytes >= MOST; round++) {
             // Threads of both ranks are looked at, while both do nothing else.
             ConsistencyCheck.gather(pause, 1);
-            long before = allocated();
-            long looking = allocated() - before;
-            ConsistencyCheck.gather(pause, 1);
-            long start = allocated();
+            AllocatedBytes own = AllocatedBytes.from(t -> false);
+            AllocatedBytes all = AllocatedBytes.from(ParallelAllocationTest::worksForSteps);
             for (int i = 0; i < STEPS; i++) {
                 step.run();
             }
-            long own = THREADS.getCurrentThreadAllocatedBytes();
+            long before = own.since();
             ConsistencyCheck.gather(pause, 1);
-            long pausing = THREADS.getCurrentThreadAllocatedBytes() - own;
-            double mine = (allocated() - start - looking - pausing) / (double) STEPS;
+            long pausing = own.since() - before;
+            double mine = (all.since() - pausing) / (double) STEPS;
             bytes = 0;
             for (long of : ConsistencyCheck.gather(pause, Double.doubleToRawLongBits(mine))) {
                 bytes = Math.max(bytes, Double.longBitsToDouble(of));

@@ -3,14 +3,13 @@ package io.jccl.offload.nvme;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import com.sun.management.ThreadMXBean;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.offload.Budgets;
 import io.jccl.offload.BufferPool;
 import io.jccl.offload.PoolOptions;
-import java.lang.management.ManagementFactory;
+import io.jccl.testkit.AllocatedBytes;
 import java.nio.file.Path;
 import java.util.Map;
 import org.junit.jupiter.api.Tag;
@@ -22,7 +21,6 @@ import org.junit.jupiter.params.provider.ValueSource;
 class NvmeAllocationTest {
     private static final int WARM_UP = 1_000;
     private static final int MEASURED = 1_000;
-    private static final ThreadMXBean THREADS = (ThreadMXBean) ManagementFactory.getThreadMXBean();
 
     @TempDir private Path folder;
 
@@ -45,9 +43,10 @@ class NvmeAllocationTest {
             double bytes = Double.POSITIVE_INFINITY;
             int rounds = WARM_UP;
             for (int i = 0; i < 30 && bytes >= 0.5; i++) {
-                long before = allocated();
+                AllocatedBytes allocated =
+                        AllocatedBytes.from(t -> t.getName().startsWith("jccl-nvme-"));
                 repeat(store, region, buffer, MEASURED);
-                bytes = Math.min(bytes, (allocated() - before) / (double) MEASURED);
+                bytes = Math.min(bytes, allocated.since() / (double) MEASURED);
                 rounds += MEASURED;
             }
             // One object of 16 bytes in every 32nd round would fail; what the JVM itself allocates
@@ -73,17 +72,5 @@ class NvmeAllocationTest {
                 t.await(NvmeStoreTest.WAIT);
             }
         }
-    }
-
-    private static long allocated() {
-        long sum = THREADS.getCurrentThreadAllocatedBytes();
-        Thread[] all = new Thread[Thread.activeCount() + 16];
-        int n = Thread.enumerate(all);
-        for (int i = 0; i < n; i++) {
-            if (all[i].getName().startsWith("jccl-nvme-")) {
-                sum += THREADS.getThreadAllocatedBytes(all[i].threadId());
-            }
-        }
-        return sum;
     }
 }

@@ -2,7 +2,6 @@ package io.jccl.offload.zero;
 
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import com.sun.management.ThreadMXBean;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.device.DataType;
@@ -20,7 +19,7 @@ import io.jccl.offload.optim.LossScale;
 import io.jccl.offload.optim.Optimizer;
 import io.jccl.testfake.TestFake;
 import io.jccl.testfake.UsesFakes;
-import java.lang.management.ManagementFactory;
+import io.jccl.testkit.AllocatedBytes;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -55,7 +54,6 @@ class ZeroAllocationTest {
                     ShardedLayer.of("a", 300),
                     new ShardedLayer("b", List.of(new ShardedLayer.Tensor("b", 1000, 40))),
                     ShardedLayer.of("c", 64));
-    private static final ThreadMXBean THREADS = (ThreadMXBean) ManagementFactory.getThreadMXBean();
 
     /** One object of 16 bytes in a step, on one of the threads, would fail. */
     private static final double MOST = 12;
@@ -188,8 +186,7 @@ class ZeroAllocationTest {
     private static final class Meter {
         private final long start = System.nanoTime();
         private final List<Thread> ranks = new ArrayList<>();
-        private long[] threads = {};
-        private long before;
+        private AllocatedBytes allocated = AllocatedBytes.from(t -> false);
         private long round;
         private int waiting;
         private boolean more = true;
@@ -197,23 +194,18 @@ class ZeroAllocationTest {
 
         /** Whether to go on; the last rank to come here decides. */
         synchronized boolean next() throws InterruptedException {
-            long now = allocated();
+            long now = allocated.since();
             if (!ranks.contains(Thread.currentThread())) {
                 ranks.add(Thread.currentThread());
             }
             long mine = round;
             if (++waiting == RANKS) {
                 waiting = 0;
-                bytes = round == 0 ? bytes : (now - before) / (double) STEPS;
+                bytes = round == 0 ? bytes : now / (double) STEPS;
                 round++;
                 more = bytes >= MOST && System.nanoTime() - start < PATIENCE;
-                threads =
-                        Thread.getAllStackTraces().keySet().stream()
-                                .filter(t -> ranks.contains(t) || works(t.getName()))
-                                .mapToLong(Thread::threadId)
-                                .toArray();
                 notifyAll();
-                before = allocated();
+                allocated = AllocatedBytes.from(t -> ranks.contains(t) || works(t.getName()));
             }
             while (mine == round) {
                 wait();
@@ -226,14 +218,6 @@ class ZeroAllocationTest {
             return name.startsWith("jccl-")
                     && !name.equals("jccl-flight")
                     && !name.equals("jccl-watchdog");
-        }
-
-        private long allocated() {
-            long sum = 0;
-            for (long t : threads) {
-                sum += THREADS.getThreadAllocatedBytes(t);
-            }
-            return sum;
         }
     }
 }
