@@ -8,8 +8,10 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Tag;
 
 /** The contract on a library with MPI's standard binary interface: a layer of ours over MPICH. */
+@Tag("exhaustive")
 class StandardAbiEngineTest extends MpiEngineTest {
     private String library = "";
 

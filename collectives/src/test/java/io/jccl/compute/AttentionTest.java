@@ -13,6 +13,7 @@ import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
+import org.junit.jupiter.params.provider.MethodSource;
 
 /** Attention of all kinds of elements, shapes and devices. */
 class AttentionTest extends AttentionTests {
@@ -36,7 +37,7 @@ class AttentionTest extends AttentionTests {
     };
 
     @ParameterizedTest
-    @EnumSource
+    @MethodSource("everywhere")
     void equalsTheDirectEvaluation(Where where) {
         on(
                 where,
@@ -136,7 +137,7 @@ class AttentionTest extends AttentionTests {
 
     /** What a row must not see does not reach it, not even as 0 times infinity. */
     @ParameterizedTest
-    @EnumSource
+    @MethodSource("everywhere")
     void laterRowsAreNotSeen(Where where) {
         on(
                 where,

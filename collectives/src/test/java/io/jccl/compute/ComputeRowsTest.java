@@ -10,12 +10,12 @@ import io.jccl.device.Device;
 import io.jccl.testfake.TestFake;
 import java.time.Duration;
 import org.junit.jupiter.params.ParameterizedTest;
-import org.junit.jupiter.params.provider.EnumSource;
+import org.junit.jupiter.params.provider.MethodSource;
 
 /** Rows, columns and time; and what every operation refuses. */
 class ComputeRowsTest extends ComputeTests {
     @ParameterizedTest
-    @EnumSource
+    @MethodSource("everywhere")
     void rowsAndColumns(Where where) {
         on(
                 where,
@@ -88,7 +88,7 @@ class ComputeRowsTest extends ComputeTests {
     }
 
     @ParameterizedTest
-    @EnumSource
+    @MethodSource("everywhere")
     void spinTakesThatLong(Where where) {
         on(
                 where,
@@ -101,7 +101,7 @@ class ComputeRowsTest extends ComputeTests {
     }
 
     @ParameterizedTest
-    @EnumSource
+    @MethodSource("everywhere")
     void badArgumentsAreNamed(Where where) {
         on(
                 where,

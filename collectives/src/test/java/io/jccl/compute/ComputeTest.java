@@ -9,6 +9,7 @@ import java.util.Arrays;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
+import org.junit.jupiter.params.provider.MethodSource;
 
 /**
  * What every implementation has to compute, element by element from plain Java: bit by bit, but for
@@ -16,7 +17,7 @@ import org.junit.jupiter.params.provider.EnumSource;
  */
 class ComputeTest extends ComputeTests {
     @ParameterizedTest
-    @EnumSource
+    @MethodSource("everywhere")
     void fill(Where where) {
         onSlices(
                 where,
@@ -42,7 +43,7 @@ class ComputeTest extends ComputeTests {
     }
 
     @ParameterizedTest
-    @EnumSource
+    @MethodSource("everywhere")
     void cast(Where where) {
         onSlices(
                 where,
@@ -71,7 +72,7 @@ class ComputeTest extends ComputeTests {
     }
 
     @ParameterizedTest
-    @EnumSource
+    @MethodSource("everywhere")
     void addScaleDivideAndAxpy(Where where) {
         onSlices(
                 where,
@@ -182,7 +183,7 @@ class ComputeTest extends ComputeTests {
     }
 
     @ParameterizedTest
-    @EnumSource
+    @MethodSource("everywhere")
     void stepControl(Where where) {
         onSlices(
                 where,
@@ -254,14 +255,14 @@ class ComputeTest extends ComputeTests {
 
     /** Three steps, the second of which is skipped on the device, for all types and rules. */
     @ParameterizedTest
-    @EnumSource
+    @MethodSource("everywhere")
     void update(Where where) {
         update(where, false);
     }
 
     @Tag("exhaustive")
     @ParameterizedTest
-    @EnumSource
+    @MethodSource("everywhere")
     void updateOfAllSizes(Where where) {
         update(where, true);
     }

@@ -72,6 +72,16 @@ abstract class ComputeTests {
         }
     }
 
+    /**
+     * On several threads, and on a GPU whose threads run in another order than usual. The places in
+     * which less can go wrong are left to the exhaustive run, which takes all with sanitized fakes.
+     */
+    static List<Where> everywhere() {
+        return Boolean.getBoolean("jccl.test.everywhere")
+                ? List.of(Where.values())
+                : List.of(Where.HOST_THREADS, Where.CUDA_REVERSED);
+    }
+
     /** Elements of 16 bits that are 16 bytes. */
     static final int ALIGNED = 8;
 

@@ -14,6 +14,7 @@ import java.util.List;
 import java.util.SplittableRandom;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
+import org.junit.jupiter.params.provider.MethodSource;
 
 /**
  * Compression of gradients on every device, against a sort and Gram-Schmidt in float64 written
@@ -65,7 +66,7 @@ class GradientCompressionTest extends ComputeTests {
     }
 
     @ParameterizedTest
-    @EnumSource
+    @MethodSource("everywhere")
     void theLargestAreMovedInOrder(Where where) {
         on(
                 where,
@@ -132,7 +133,7 @@ class GradientCompressionTest extends ComputeTests {
     }
 
     @ParameterizedTest
-    @EnumSource
+    @MethodSource("everywhere")
     void selectionsAreAdded(Where where) {
         on(
                 where,
@@ -198,7 +199,7 @@ class GradientCompressionTest extends ComputeTests {
     }
 
     @ParameterizedTest
-    @EnumSource
+    @MethodSource("everywhere")
     void columnsBecomeOrthonormal(Where where) {
         List<Shape> shapes =
                 List.of(
@@ -248,7 +249,7 @@ class GradientCompressionTest extends ComputeTests {
     }
 
     @ParameterizedTest
-    @EnumSource
+    @MethodSource("everywhere")
     void tinyColumnsAreNormalizedAndNanSpreads(Where where) {
         on(
                 where,
@@ -271,7 +272,7 @@ class GradientCompressionTest extends ComputeTests {
 
     /** SplitMix64 by the JDK's own generator, whose states go on by the same increment. */
     @ParameterizedTest
-    @EnumSource
+    @MethodSource("everywhere")
     void zeroColumnsAreDrawn(Where where) {
         List<Shape> shapes = List.of(new Shape(0, 300, 2), new Shape(601, 5, 3));
         double[] values = tame(random, 616);
@@ -306,7 +307,7 @@ class GradientCompressionTest extends ComputeTests {
     }
 
     @ParameterizedTest
-    @EnumSource
+    @MethodSource("everywhere")
     void wrongArgumentsAreNamed(Where where) {
         on(
                 where,

@@ -6,7 +6,7 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.params.ParameterizedTest;
-import org.junit.jupiter.params.provider.EnumSource;
+import org.junit.jupiter.params.provider.MethodSource;
 
 /** Norms, activations and cross entropy against float64, within the bounds of docs/compute.md. */
 class LayersTest extends LayersTests {
@@ -14,7 +14,7 @@ class LayersTest extends LayersTests {
     private static final int[][] SHAPES = {{0, 5}, {1, 1}, {3, 7}, {2, 257}, {5, 304}};
 
     @ParameterizedTest
-    @EnumSource
+    @MethodSource("everywhere")
     void norms(Where where) {
         onSlices(
                 where,
@@ -157,7 +157,7 @@ class LayersTest extends LayersTests {
     }
 
     @ParameterizedTest
-    @EnumSource
+    @MethodSource("everywhere")
     void activations(Where where) {
         onSlices(
                 where,
@@ -207,7 +207,7 @@ class LayersTest extends LayersTests {
     }
 
     @ParameterizedTest
-    @EnumSource
+    @MethodSource("everywhere")
     void swiglu(Where where) {
         onSlices(
                 where,
@@ -255,7 +255,7 @@ class LayersTest extends LayersTests {
     }
 
     @ParameterizedTest
-    @EnumSource
+    @MethodSource("everywhere")
     void crossEntropy(Where where) {
         onSlices(
                 where,
