@@ -122,10 +122,9 @@ public final class OnFakes implements BeforeAllCallback {
     private ProcessBuilder jvm(Class<?> main, List<String> flags) {
         List<String> command = new ArrayList<>();
         command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
+        command.addAll(Workers.SHORT_LIVED);
         command.addAll(
                 List.of(
-                        "-XX:+UseSerialGC",
-                        "-XX:TieredStopAtLevel=1",
                         "--illegal-native-access=deny",
                         "--enable-native-access=io.jccl.bindings",
                         "-Djccl.nccl=" + shared().libraries.resolve("libnccl.so.2"),

@@ -31,6 +31,14 @@ import org.jspecify.annotations.Nullable;
 
 /** Ranks as JVMs of their own, started on the class path that this JVM runs with. */
 public final class Workers implements AutoCloseable {
+    /** A JVM that soon ends: little is compiled and collected, and classes are not verified. */
+    public static final List<String> SHORT_LIVED =
+            List.of(
+                    "-XX:+UseSerialGC",
+                    "-XX:TieredStopAtLevel=1",
+                    "-XX:+UnlockDiagnosticVMOptions",
+                    "-XX:-BytecodeVerificationRemote");
+
     /** The flag of a rank whose loops are to run as in an application. */
     public static final String OPTIMIZED = "-XX:TieredStopAtLevel=4";
 
@@ -193,13 +201,8 @@ public final class Workers implements AutoCloseable {
     public static List<String> command(List<String> jvmFlags, Class<?> main, String... args) {
         List<String> command = new ArrayList<>();
         command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
-        command.addAll(
-                List.of(
-                        "-Xmx256m",
-                        "-XX:+UseSerialGC",
-                        "-XX:TieredStopAtLevel=1",
-                        "-Xshare:auto",
-                        "--enable-native-access=ALL-UNNAMED"));
+        command.addAll(SHORT_LIVED);
+        command.addAll(List.of("-Xmx256m", "--enable-native-access=ALL-UNNAMED"));
         if (jvmFlags.contains(OPTIMIZED)
                 && ModuleLayer.boot().findModule("jdk.incubator.vector").isPresent()) {
             command.add("--add-modules=jdk.incubator.vector");

@@ -7,18 +7,16 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import io.jccl.Communicator;
-import io.jccl.LocalJob;
 import io.jccl.bench.report.Page;
 import io.jccl.cli.Main;
-import java.io.File;
+import io.jccl.testkit.Workers;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.io.StringWriter;
-import java.net.URI;
-import java.net.URL;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
@@ -91,66 +89,34 @@ class FlightCommandTest {
 
     /** Ranks as processes, each with a recording of its own and a history if it fails. */
     private List<Path> processes(int size, String what, int victim) throws Exception {
-        String id = LocalJob.newId();
-        List<Process> all = new ArrayList<>();
+        String id = Workers.newJobId();
         List<Path> files = new ArrayList<>();
-        for (int r = 0; r < size; r++) {
-            Path file = folder.resolve(what + "-" + id + "-" + r + ".jfr");
-            files.add(file);
-            ProcessBuilder builder =
-                    new ProcessBuilder(
-                            Path.of(System.getProperty("java.home"), "bin", "java").toString(),
-                            "-Xmx256m",
-                            "-XX:+UseSerialGC",
-                            "-XX:TieredStopAtLevel=1",
-                            "--enable-native-access=ALL-UNNAMED",
-                            "-XX:StartFlightRecording:settings=none,"
-                                    + "+io.jccl.Collective#enabled=true,filename="
-                                    + file,
-                            "-cp",
-                            classPath(),
-                            FlightRank.class.getName(),
-                            what,
-                            Integer.toString(victim));
-            builder.redirectErrorStream(true)
-                    .redirectOutput(folder.resolve("out-" + r + ".txt").toFile());
-            builder.environment().put("RANK", Integer.toString(r));
-            builder.environment().put("WORLD_SIZE", Integer.toString(size));
-            builder.environment().put("JCCL_JOB_ID", id);
-            builder.environment().put("JCCL_FLIGHT_DIR", folder.resolve("histories").toString());
-            all.add(builder.start());
-        }
+        List<Workers> ranks = new ArrayList<>();
         try {
-            for (Process p : all) {
-                assertTrue(p.waitFor(120, TimeUnit.SECONDS), "a rank still runs");
+            for (int r = 0; r < size; r++) {
+                Path file = folder.resolve(what + "-" + id + "-" + r + ".jfr");
+                files.add(file);
+                String recording =
+                        "-XX:StartFlightRecording:settings=none,"
+                                + "+io.jccl.Collective#enabled=true,filename="
+                                + file;
+                String histories = folder.resolve("histories").toString();
+                Workers one =
+                        new Workers(
+                                size, id, List.of(recording), Map.of("JCCL_FLIGHT_DIR", histories));
+                ranks.add(one);
+                one.start(r, FlightRank.class, what, Integer.toString(victim));
+            }
+            for (Workers one : ranks) {
+                one.all().getFirst().join(Duration.ofSeconds(120));
             }
         } finally {
-            all.forEach(Process::destroyForcibly);
+            ranks.forEach(Workers::close);
         }
         for (Path file : files) {
             assertTrue(Files.exists(file), () -> "no recording " + file);
         }
         return files;
-    }
-
-    private static String classPath() {
-        Set<String> entries = new LinkedHashSet<>();
-        entries.add(root());
-        for (String property : List.of("jdk.module.path", "java.class.path")) {
-            for (String entry : System.getProperty(property, "").split(File.pathSeparator, -1)) {
-                if (!entry.isEmpty()) {
-                    entries.add(entry);
-                }
-            }
-        }
-        return String.join(File.pathSeparator, entries);
-    }
-
-    private static String root() {
-        String inside = FlightRank.class.getName().replace('.', '/') + ".class";
-        URL url = FlightRank.class.getResource("FlightRank.class");
-        String text = String.valueOf(url);
-        return Path.of(URI.create(text.substring(0, text.length() - inside.length()))).toString();
     }
 
     // ---- what is found

@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.cli.Main;
 import io.jccl.testfake.FakeBuild;
+import io.jccl.testkit.Workers;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.io.StringWriter;
@@ -55,7 +56,7 @@ class ElasticTest {
     private final Lines err = new Lines();
 
     /** Flags of the ranks' JVMs, and what the trainer computes on. */
-    private List<String> flags = RunCommandTest.SHORT_LIVED;
+    private List<String> flags = Workers.SHORT_LIVED;
 
     private String device = "host";
 

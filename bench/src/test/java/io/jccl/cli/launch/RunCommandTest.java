@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.jccl.cli.Main;
+import io.jccl.testkit.Workers;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.PrintWriter;
@@ -40,9 +41,6 @@ import org.junit.jupiter.params.provider.ValueSource;
 @Order(1)
 @Timeout(value = 180, unit = TimeUnit.SECONDS, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
 public class RunCommandTest {
-    /** Flags of JVMs that compute little. */
-    static final List<String> SHORT_LIVED = List.of("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC");
-
     private final StringWriter out = new StringWriter();
     private final StringWriter err = new StringWriter();
 
@@ -62,7 +60,7 @@ public class RunCommandTest {
     public static List<String> jccl() {
         String java = Path.of(System.getProperty("java.home"), "bin", "java").toString();
         List<String> command = new ArrayList<>(List.of(java));
-        command.addAll(SHORT_LIVED);
+        command.addAll(Workers.SHORT_LIVED);
         String modules = System.getProperty("jdk.module.path", "");
         command.addAll(
                 modules.isEmpty()
@@ -268,7 +266,7 @@ public class RunCommandTest {
 
     private static List<String> compiled(Path folder, String name, String source)
             throws IOException {
-        List<String> arguments = new ArrayList<>(SHORT_LIVED);
+        List<String> arguments = new ArrayList<>(Workers.SHORT_LIVED);
         Path file = folder.resolve(name + ".java");
         arguments.addAll(compiled(folder, Files.writeString(file, source)));
         return arguments;

@@ -9,20 +9,17 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.error.JcclException;
 import io.jccl.offload.Budgets;
+import io.jccl.testkit.Workers;
 import java.io.BufferedReader;
-import java.io.File;
 import java.io.IOException;
 import java.io.InputStreamReader;
-import java.net.URI;
-import java.net.URL;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
-import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
-import java.util.Set;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -89,36 +86,11 @@ class NvmeCrashTest {
     }
 
     private Process start(String... more) throws IOException {
-        Set<String> path = new LinkedHashSet<>();
-        path.add(rootOf(NvmeCrashTest.class));
-        path.add(rootOf(NvmeStore.class));
-        for (String property : List.of("jdk.module.path", "java.class.path")) {
-            path.addAll(List.of(System.getProperty(property, "").split(File.pathSeparator, -1)));
-        }
-        path.remove("");
-        List<String> command =
-                new java.util.ArrayList<>(
-                        List.of(
-                                Path.of(System.getProperty("java.home"), "bin", "java").toString(),
-                                "-XX:TieredStopAtLevel=1",
-                                "--enable-native-access=ALL-UNNAMED",
-                                "-cp",
-                                String.join(File.pathSeparator, path),
-                                Child.class.getName(),
-                                folder.toString()));
-        command.addAll(List.of(more));
-        return new ProcessBuilder(command).redirectError(ProcessBuilder.Redirect.INHERIT).start();
-    }
-
-    private static String rootOf(Class<?> type) {
-        String name = type.getName();
-        URL url = type.getResource(name.substring(name.lastIndexOf('.') + 1) + ".class");
-        String text = String.valueOf(url);
-        String root = text.substring(0, text.length() - name.length() - ".class".length());
-        if (root.startsWith("jar:")) {
-            root = root.substring("jar:".length(), root.lastIndexOf("!/"));
-        }
-        return Path.of(URI.create(root)).toString();
+        String[] all =
+                Stream.concat(Stream.of(folder.toString()), Stream.of(more)).toArray(String[]::new);
+        return new ProcessBuilder(Workers.command(List.of(), Child.class, all))
+                .redirectError(ProcessBuilder.Redirect.INHERIT)
+                .start();
     }
 
     private static BufferedReader output(Process child) {
