@@ -108,7 +108,7 @@ class FlightCommandTest {
                 one.start(r, FlightRank.class, what, Integer.toString(victim));
             }
             for (Workers one : ranks) {
-                one.all().getFirst().join(Duration.ofSeconds(120));
+                one.all().getFirst().join(Duration.ofMinutes(2));
             }
         } finally {
             ranks.forEach(Workers::close);
