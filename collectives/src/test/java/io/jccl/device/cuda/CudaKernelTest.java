@@ -325,6 +325,7 @@ class CudaKernelTest {
     /** Where the compiler is that wrote the committed images, the sources give just these. */
     @Tag("exhaustive")
     @Test
+    @Timeout(value = 10, unit = TimeUnit.MINUTES) // nvcc takes most of one, alone on two cores
     void theImagesAreWhatTheSourcesGive() throws IOException {
         Path script = sources().resolve("regenerate.sh");
         assertTrue(Files.isExecutable(script), script.toString());
