@@ -326,6 +326,26 @@ class SharedFolderTest {
         assertEquals(Map.of(root.toString(), "folder"), contents(root));
     }
 
+    /** One of them meets the folder under the name that another has given it to delete it. */
+    @Test
+    void threadsRemoveWhatAKilledJobLeftAtTheSameTime() throws IOException {
+        for (int round = 0; round < 20; round++) {
+            Path folder = leftBy(job);
+            for (int i = 0; i < 300; i++) {
+                Files.createFile(folder.resolve("heap-7-" + i));
+            }
+            List<CompletableFuture<Void>> removers = new ArrayList<>();
+            for (int t = 0; t < 3; t++) {
+                removers.add(
+                        CompletableFuture.runAsync(
+                                () -> LocalJob.cleanUp(job),
+                                task -> Thread.ofPlatform().start(task)));
+            }
+            removers.forEach(CompletableFuture::join);
+            assertEquals(Map.of(root.toString(), "folder"), contents(root));
+        }
+    }
+
     @Test
     void aLivingJobIsNotRemoved() throws IOException {
         try (Workers workers = world(job)) {

@@ -334,10 +334,17 @@ public final class SharedFolder {
                     return true;
                 }
             }
-            // Renamed first, so that no process finds it without its marker.
+            // Renamed first, so that no process finds it without its marker, which stays locked
+            // under its new name: other threads must not open it.
             Path dead = OwnFolder.beside(folder, OwnFolder.OLD);
-            Files.move(folder, dead, StandardCopyOption.ATOMIC_MOVE);
-            deleteMoved(dead, dead.resolve(folder.relativize(gate.file())));
+            Path marker = dead.resolve(OwnFolder.MARKER);
+            FileLocks.token(marker, 0);
+            try {
+                Files.move(folder, dead, StandardCopyOption.ATOMIC_MOVE);
+                deleteMoved(dead, marker);
+            } finally {
+                FileLocks.unlock(marker, null);
+            }
         } catch (IOException e) {
             // Not a job's folder, or others are deleting it too; nothing depends on it.
         }
