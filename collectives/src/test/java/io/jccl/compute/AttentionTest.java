@@ -37,7 +37,7 @@ class AttentionTest extends AttentionTests {
     };
 
     @ParameterizedTest
-    @MethodSource("everywhere")
+    @MethodSource("places")
     void equalsTheDirectEvaluation(Where where) {
         on(
                 where,
@@ -137,7 +137,7 @@ class AttentionTest extends AttentionTests {
 
     /** What a row must not see does not reach it, not even as 0 times infinity. */
     @ParameterizedTest
-    @MethodSource("everywhere")
+    @MethodSource("places")
     void laterRowsAreNotSeen(Where where) {
         on(
                 where,

@@ -15,7 +15,7 @@ import org.junit.jupiter.params.provider.MethodSource;
 /** Rows, columns and time; and what every operation refuses. */
 class ComputeRowsTest extends ComputeTests {
     @ParameterizedTest
-    @MethodSource("everywhere")
+    @MethodSource("places")
     void rowsAndColumns(Where where) {
         on(
                 where,
@@ -88,7 +88,7 @@ class ComputeRowsTest extends ComputeTests {
     }
 
     @ParameterizedTest
-    @MethodSource("everywhere")
+    @MethodSource("places")
     void spinTakesThatLong(Where where) {
         on(
                 where,
@@ -101,7 +101,7 @@ class ComputeRowsTest extends ComputeTests {
     }
 
     @ParameterizedTest
-    @MethodSource("everywhere")
+    @MethodSource("places")
     void badArgumentsAreNamed(Where where) {
         on(
                 where,

@@ -17,7 +17,7 @@ import org.junit.jupiter.params.provider.MethodSource;
  */
 class ComputeTest extends ComputeTests {
     @ParameterizedTest
-    @MethodSource("everywhere")
+    @MethodSource("places")
     void fill(Where where) {
         onSlices(
                 where,
@@ -43,7 +43,7 @@ class ComputeTest extends ComputeTests {
     }
 
     @ParameterizedTest
-    @MethodSource("everywhere")
+    @MethodSource("places")
     void cast(Where where) {
         onSlices(
                 where,
@@ -72,7 +72,7 @@ class ComputeTest extends ComputeTests {
     }
 
     @ParameterizedTest
-    @MethodSource("everywhere")
+    @MethodSource("places")
     void addScaleDivideAndAxpy(Where where) {
         onSlices(
                 where,
@@ -183,7 +183,7 @@ class ComputeTest extends ComputeTests {
     }
 
     @ParameterizedTest
-    @MethodSource("everywhere")
+    @MethodSource("places")
     void stepControl(Where where) {
         onSlices(
                 where,
@@ -255,14 +255,14 @@ class ComputeTest extends ComputeTests {
 
     /** Three steps, the second of which is skipped on the device, for all types and rules. */
     @ParameterizedTest
-    @MethodSource("everywhere")
+    @MethodSource("places")
     void update(Where where) {
         update(where, false);
     }
 
     @Tag("exhaustive")
     @ParameterizedTest
-    @MethodSource("everywhere")
+    @EnumSource
     void updateOfAllSizes(Where where) {
         update(where, true);
     }

@@ -76,8 +76,8 @@ abstract class ComputeTests {
      * On several threads, and on a GPU whose threads run in another order than usual. The places in
      * which less can go wrong are left to the exhaustive run, which takes all with sanitized fakes.
      */
-    static List<Where> everywhere() {
-        return Boolean.getBoolean("jccl.test.everywhere")
+    static List<Where> places() {
+        return Boolean.getBoolean("jccl.test.allplaces")
                 ? List.of(Where.values())
                 : List.of(Where.HOST_THREADS, Where.CUDA_REVERSED);
     }

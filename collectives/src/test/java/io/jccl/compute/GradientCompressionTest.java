@@ -66,7 +66,7 @@ class GradientCompressionTest extends ComputeTests {
     }
 
     @ParameterizedTest
-    @MethodSource("everywhere")
+    @MethodSource("places")
     void theLargestAreMovedInOrder(Where where) {
         on(
                 where,
@@ -133,7 +133,7 @@ class GradientCompressionTest extends ComputeTests {
     }
 
     @ParameterizedTest
-    @MethodSource("everywhere")
+    @MethodSource("places")
     void selectionsAreAdded(Where where) {
         on(
                 where,
@@ -199,7 +199,7 @@ class GradientCompressionTest extends ComputeTests {
     }
 
     @ParameterizedTest
-    @MethodSource("everywhere")
+    @MethodSource("places")
     void columnsBecomeOrthonormal(Where where) {
         List<Shape> shapes =
                 List.of(
@@ -249,7 +249,7 @@ class GradientCompressionTest extends ComputeTests {
     }
 
     @ParameterizedTest
-    @MethodSource("everywhere")
+    @MethodSource("places")
     void tinyColumnsAreNormalizedAndNanSpreads(Where where) {
         on(
                 where,
@@ -272,7 +272,7 @@ class GradientCompressionTest extends ComputeTests {
 
     /** SplitMix64 by the JDK's own generator, whose states go on by the same increment. */
     @ParameterizedTest
-    @MethodSource("everywhere")
+    @MethodSource("places")
     void zeroColumnsAreDrawn(Where where) {
         List<Shape> shapes = List.of(new Shape(0, 300, 2), new Shape(601, 5, 3));
         double[] values = tame(random, 616);
@@ -307,7 +307,7 @@ class GradientCompressionTest extends ComputeTests {
     }
 
     @ParameterizedTest
-    @MethodSource("everywhere")
+    @MethodSource("places")
     void wrongArgumentsAreNamed(Where where) {
         on(
                 where,

@@ -15,7 +15,7 @@ import org.junit.jupiter.params.provider.MethodSource;
 /** What has equal bits everywhere: rotations, bias, sums in a stated order, choices. */
 class LayersRowsTest extends LayersTests {
     @ParameterizedTest
-    @MethodSource("everywhere")
+    @MethodSource("places")
     void rotary(Where where) {
         on(
                 where,
@@ -62,7 +62,7 @@ class LayersRowsTest extends LayersTests {
     }
 
     @ParameterizedTest
-    @MethodSource("everywhere")
+    @MethodSource("places")
     void biasAndColumnSums(Where where) {
         onSlices(
                 where,
@@ -107,7 +107,7 @@ class LayersRowsTest extends LayersTests {
     }
 
     @ParameterizedTest
-    @MethodSource("everywhere")
+    @MethodSource("places")
     void scatterAdd(Where where) {
         on(
                 where,
@@ -141,7 +141,7 @@ class LayersRowsTest extends LayersTests {
 
     /** Sums of weighted rows: rows repeat, are absent, and some sums have no entries. */
     @ParameterizedTest
-    @MethodSource("everywhere")
+    @MethodSource("places")
     void combineRows(Where where) {
         on(
                 where,
@@ -202,7 +202,7 @@ class LayersRowsTest extends LayersTests {
     }
 
     @ParameterizedTest
-    @MethodSource("everywhere")
+    @MethodSource("places")
     void rowDots(Where where) {
         on(
                 where,
@@ -247,7 +247,7 @@ class LayersRowsTest extends LayersTests {
     }
 
     @ParameterizedTest
-    @MethodSource("everywhere")
+    @MethodSource("places")
     void topK(Where where) {
         on(
                 where,
@@ -279,7 +279,7 @@ class LayersRowsTest extends LayersTests {
     }
 
     @ParameterizedTest
-    @MethodSource("everywhere")
+    @MethodSource("places")
     void badArgumentsAreNamed(Where where) {
         on(
                 where,

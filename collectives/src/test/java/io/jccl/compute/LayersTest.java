@@ -14,7 +14,7 @@ class LayersTest extends LayersTests {
     private static final int[][] SHAPES = {{0, 5}, {1, 1}, {3, 7}, {2, 257}, {5, 304}};
 
     @ParameterizedTest
-    @MethodSource("everywhere")
+    @MethodSource("places")
     void norms(Where where) {
         onSlices(
                 where,
@@ -157,7 +157,7 @@ class LayersTest extends LayersTests {
     }
 
     @ParameterizedTest
-    @MethodSource("everywhere")
+    @MethodSource("places")
     void activations(Where where) {
         onSlices(
                 where,
@@ -207,7 +207,7 @@ class LayersTest extends LayersTests {
     }
 
     @ParameterizedTest
-    @MethodSource("everywhere")
+    @MethodSource("places")
     void swiglu(Where where) {
         onSlices(
                 where,
@@ -255,7 +255,7 @@ class LayersTest extends LayersTests {
     }
 
     @ParameterizedTest
-    @MethodSource("everywhere")
+    @MethodSource("places")
     void crossEntropy(Where where) {
         onSlices(
                 where,

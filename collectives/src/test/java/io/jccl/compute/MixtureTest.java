@@ -31,7 +31,7 @@ class MixtureTest extends LayersTests {
     }
 
     @ParameterizedTest
-    @MethodSource("everywhere")
+    @MethodSource("places")
     void factorsAreFunctionsOfPlaceAndColumn(Where where) {
         RandomFactors[] all = {
             new RandomFactors(0.25, 3, 0, 0, WIDTH, 0),
@@ -72,7 +72,7 @@ class MixtureTest extends LayersTests {
 
     /** But for logarithm and cosine, which may be off by a bit of float64 on a device. */
     @ParameterizedTest
-    @MethodSource("everywhere")
+    @MethodSource("places")
     void noiseIsNormal(Where where) {
         on(
                 where,
@@ -112,7 +112,7 @@ class MixtureTest extends LayersTests {
     }
 
     @ParameterizedTest
-    @MethodSource("everywhere")
+    @MethodSource("places")
     void outputsAreMixedAndGradientsFlowBack(Where where) {
         on(
                 where,
@@ -223,7 +223,7 @@ class MixtureTest extends LayersTests {
     }
 
     @ParameterizedTest
-    @MethodSource("everywhere")
+    @MethodSource("places")
     void badArgumentsAreNamed(Where where) {
         refuses("jitter is 1.0", () -> new RandomFactors(1, 0, 0, 0, 1, 0));
         refuses("dropout is -0.5", () -> new RandomFactors(0, 0, -0.5, 0, 1, 0));

@@ -10,6 +10,7 @@ import io.jccl.Communicator;
 import io.jccl.bench.report.Page;
 import io.jccl.cli.Main;
 import io.jccl.testkit.Workers;
+import io.jccl.testkit.Workers.Worker;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.io.StringWriter;
@@ -90,28 +91,19 @@ class FlightCommandTest {
     /** Ranks as processes, each with a recording of its own and a history if it fails. */
     private List<Path> processes(int size, String what, int victim) throws Exception {
         String id = Workers.newJobId();
+        String name = what + "-" + id + "-";
+        String recording =
+                "-XX:StartFlightRecording:settings=none,+io.jccl.Collective#enabled=true,filename="
+                        + folder.resolve(name + "%p.jfr");
+        String histories = folder.resolve("histories").toString();
         List<Path> files = new ArrayList<>();
-        List<Workers> ranks = new ArrayList<>();
-        try {
-            for (int r = 0; r < size; r++) {
-                Path file = folder.resolve(what + "-" + id + "-" + r + ".jfr");
-                files.add(file);
-                String recording =
-                        "-XX:StartFlightRecording:settings=none,"
-                                + "+io.jccl.Collective#enabled=true,filename="
-                                + file;
-                String histories = folder.resolve("histories").toString();
-                Workers one =
-                        new Workers(
-                                size, id, List.of(recording), Map.of("JCCL_FLIGHT_DIR", histories));
-                ranks.add(one);
-                one.start(r, FlightRank.class, what, Integer.toString(victim));
+        try (Workers ranks =
+                new Workers(size, id, List.of(recording), Map.of("JCCL_FLIGHT_DIR", histories))) {
+            ranks.startAll(FlightRank.class, what, Integer.toString(victim));
+            for (Worker rank : ranks.all()) {
+                files.add(folder.resolve(name + rank.pid() + ".jfr"));
+                rank.join(Duration.ofMinutes(2));
             }
-            for (Workers one : ranks) {
-                one.all().getFirst().join(Duration.ofMinutes(2));
-            }
-        } finally {
-            ranks.forEach(Workers::close);
         }
         for (Path file : files) {
             assertTrue(Files.exists(file), () -> "no recording " + file);

@@ -214,12 +214,12 @@ public record Hardware(
                 memory,
                 memory,
                 type.pcieGbps(),
-                orDefault(given.hostGbps(), "host.gbps") / used,
-                orDefault(given.nvmeReadGbps(), "nvme.read.gbps") / used,
-                orDefault(given.nvmeWriteGbps(), "nvme.write.gbps") / used);
+                givenOrDefault(given.hostGbps(), "host.gbps") / used,
+                givenOrDefault(given.nvmeReadGbps(), "nvme.read.gbps") / used,
+                givenOrDefault(given.nvmeWriteGbps(), "nvme.write.gbps") / used);
     }
 
-    private static double orDefault(double given, String name) {
+    private static double givenOrDefault(double given, String name) {
         return given > 0 ? given : Constants.SHIPPED.get(name);
     }
 
