@@ -27,8 +27,9 @@ final class Covering {
     }
 
     /**
-     * Selects fewer: each element type and each reduction occurs, but not with everything else.
-     * Enough where another test takes {@link #of} with the same loops over elements.
+     * Selects fewer: each operation occurs with each algorithm, root, placement and kind of stream,
+     * with few and with many elements, and each element type, reduction, size class, kind of memory
+     * and kind of data with some operation. Enough where another test takes {@link #of} with the same loops over elements.
      *
      * @param all cases of one world
      * @return some of them, in the same order
@@ -38,18 +39,32 @@ final class Covering {
     }
 
     private static Set<String> pairsOfOperations(Case c) {
-        Set<String> pairs = pairs(c);
-        if (pairs.size() > 1) {
-            String operation = c.collective().name();
-            pairs.removeIf(p -> p.startsWith(c.type() + " "));
-            pairs.remove(operation + " type " + c.type());
-            pairs.remove(operation + " reduction " + c.op());
-            pairs.add("type " + c.type());
-            if (c.collective().reduces()) {
-                pairs.add("reduction " + c.op());
-            }
+        Set<String> pairs = new HashSet<>();
+        String operation = c.collective().name();
+        pairs.add(operation + " algorithm " + c.algorithm());
+        if (drawn(c)) {
+            return pairs;
+        }
+        pairs.add(operation + " root " + c.root());
+        pairs.add(operation + " in place " + c.inPlace());
+        pairs.add(operation + " stream " + c.async());
+        pairs.add(operation + " many " + (c.count() >= 2000));
+        pairs.add("type " + c.type());
+        pairs.add("size " + size(c.count()));
+        pairs.add("memory " + c.memory());
+        pairs.add("data " + c.data());
+        if (c.collective().reduces()) {
+            pairs.add("reduction " + c.op());
         }
         return pairs;
+    }
+
+    /** Whether a case draws what it does from its seed. */
+    private static boolean drawn(Case c) {
+        return switch (c.collective()) {
+            case BARRIER, GROUP, SPLIT -> true;
+            default -> false;
+        };
     }
 
     /** The pairs of values that occur in a case. */
@@ -57,12 +72,8 @@ final class Covering {
         Set<String> pairs = new HashSet<>();
         String operation = c.collective().name();
         pairs.add(operation + " algorithm " + c.algorithm());
-        switch (c.collective()) {
-            // These draw what they do from the seed.
-            case BARRIER, GROUP, SPLIT -> {
-                return pairs;
-            }
-            default -> {}
+        if (drawn(c)) {
+            return pairs;
         }
         List<String> withType = new ArrayList<>();
         withType.add("size " + size(c.count()));

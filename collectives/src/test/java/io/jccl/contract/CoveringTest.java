@@ -76,9 +76,24 @@ class CoveringTest {
         assertTrue(few.size() < some.size(), () -> few.size() + " of " + some.size());
         assertAll(all(DataType.values()), few, Case::type);
         assertAll(all(ReduceOp.Kind.values()), few, Case::op);
+        assertAll(all(Memory.values()), few, Case::memory);
         for (Collective collective : Collective.values()) {
             List<Case> cases = few.stream().filter(c -> c.collective() == collective).toList();
             assertAll(all(Algorithm.values()), cases, Case::algorithm);
+            if (MIXED.contains(collective)) {
+                continue;
+            }
+            assertAll(Set.of(true, false), cases, Case::async);
+            assertAll(Set.of(true, false), cases, c -> c.count() >= 2000);
+            if (collective.canBeInPlace()) {
+                assertAll(Set.of(true, false), cases, Case::inPlace);
+            }
+            if (collective.hasRoot()) {
+                assertAll(
+                        IntStream.range(0, ranks).boxed().collect(Collectors.toSet()),
+                        cases,
+                        Case::root);
+            }
         }
         for (DataType type : DataType.values()) {
             List<Case> cases = reducing.stream().filter(c -> c.type() == type).toList();
