@@ -16,6 +16,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentSkipListMap;
 import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -81,6 +82,7 @@ class CpuBindingTest {
         assertApart(ofProcesses(Map.of(CpuBinding.VARIABLE, "core"), List.of()));
     }
 
+    @Tag("exhaustive")
     @Test
     void optionsComeBeforeTheEnvironment() {
         for (BitSet cpus : ofProcesses(Map.of(CpuBinding.VARIABLE, "core"), List.of(), "none")) {

@@ -28,6 +28,7 @@ import java.util.concurrent.TimeUnit;
 import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
@@ -538,6 +539,7 @@ class NcclLifecycleTest {
 
     // ---- old NCCL
 
+    @Tag("exhaustive")
     @Test
     void oldNcclFallsBackOrRefusesWithBothVersions() {
         String folder = FakeBuild.old().toString();

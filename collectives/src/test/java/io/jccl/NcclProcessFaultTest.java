@@ -162,6 +162,7 @@ class NcclProcessFaultTest {
     }
 
     /** The second form is NCCL's before 2.28.7, which does not report process ids. */
+    @Tag("exhaustive")
     @ParameterizedTest
     @CsvSource("NORMAL, RAS reports:")
     void aTimeoutReportsWhatRasKnows(Manner manner, String heading) throws IOException {

@@ -19,6 +19,7 @@ import java.lang.management.ManagementFactory;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.parallel.Isolated;
 
@@ -30,6 +31,7 @@ class ScheduleAllocationTest {
     private static final int PASSES = 1_000;
     private static final ThreadMXBean THREADS = (ThreadMXBean) ManagementFactory.getThreadMXBean();
 
+    @Tag("exhaustive")
     @Test
     void trainingPasses() {
         Device host = Device.host();

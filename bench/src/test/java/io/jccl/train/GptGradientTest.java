@@ -36,13 +36,7 @@ class GptGradientTest {
 
     /** Every token goes to every expert, so that none changes its experts. */
     @ParameterizedTest
-    @CsvSource({
-        "false, 0, TOP2, false",
-        "true, 0, TOP2, false",
-        "false, 2, TOP2, false",
-        "true, 2, TOP2, true",
-        "false, 2, VMOE, true"
-    })
+    @CsvSource({"true, 0, TOP2, false", "true, 2, TOP2, true", "false, 2, VMOE, true"})
     void gradientsAreDifferencesOfTheLoss(
             boolean recompute, int experts, Routing routing, boolean shared) {
         Corpus corpus = Corpus.grammar(3);
@@ -51,10 +45,19 @@ class GptGradientTest {
         gradientsAreDifferences(shape, recompute, corpus, 3);
     }
 
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @CsvSource({"false, 0, TOP2, false", "false, 2, TOP2, false"})
+    void x(
+            boolean recompute, int experts, Routing routing, boolean shared) {
+        gradientsAreDifferencesOfTheLoss(recompute, experts, routing, shared);
+    }
+
     /**
      * Noise draws the same each time, so the loss is a smooth function with noise too. The seeds of
      * batches and noise are such that no token's larger gate becomes the smaller.
      */
+    @Tag("exhaustive")
     @ParameterizedTest
     @CsvSource("4, true, VMOE, 0.2, 0, 0.5, 0.3, true")
     void gradientsWithNoiseAndResidualExperts(

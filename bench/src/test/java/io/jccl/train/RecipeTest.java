@@ -188,7 +188,7 @@ class RecipeTest {
     }
 
     @ParameterizedTest
-    @CsvSource({"dp=2 zero=3 offload=nvme, 0", "dp=2 ep=2 tp=2 zero=1, 4"})
+    @CsvSource({"dp=2 zero=3 offload=nvme, 0"})
     void theNormIsThatOfTheWholeModel(String techniques, int experts) {
         String one = "accumulate=" + Techniques.parse(techniques).microBatches();
         Optimizer adamw = rule("adamw");
@@ -198,7 +198,7 @@ class RecipeTest {
 
     @Tag("exhaustive")
     @ParameterizedTest
-    @CsvSource({
+    @CsvSource({"dp=2 ep=2 tp=2 zero=1, 4", 
         "dp=2, 0",
         "dp=2 zero=0 accumulate=2, 0",
         "dp=2 zero=1, 0",
@@ -246,11 +246,7 @@ class RecipeTest {
     }
 
     @ParameterizedTest
-    @CsvSource({
-        "lamb, dp=3 zero=1 accumulate=1",
-        "adafactor, pp=2 accumulate=4",
-        "adam8bit, dp=2 zero=3 offload=nvme"
-    })
+    @CsvSource({"adam8bit, dp=2 zero=3 offload=nvme"})
     void rulesGiveTheLossesOfASingleRank(String name, String techniques) {
         Techniques t = Techniques.parse(techniques.replace("dp=3", "dp=4"));
         Optimizer o = rule(name);
@@ -263,7 +259,7 @@ class RecipeTest {
 
     @Tag("exhaustive")
     @ParameterizedTest
-    @CsvSource({
+    @CsvSource({"lamb, dp=3 zero=1 accumulate=1", "adafactor, pp=2 accumulate=4", 
         "lion, dp=2 zero=3 offload=host",
         "lamb, dp=2",
         "lamb, dp=2 zero=0",
@@ -283,7 +279,7 @@ class RecipeTest {
 
     /** Steps from a checkpoint are those of a run that never stopped, bit for bit. */
     @ParameterizedTest
-    @CsvSource({"lamb, dp=2 zero=1", "adam8bit, dp=2 zero=2 bf16"})
+    @CsvSource({"adam8bit, dp=2 zero=2 bf16"})
     void resumesToTheSameLosses(String name, String techniques, @TempDir Path checkpoint) {
         Optimizer o = rule(name);
         Recipe recipe = new Recipe(new RateSchedule(Shape.CONSTANT, 6, 0, 0.1), CLIP, ALL.groups());
@@ -302,7 +298,7 @@ class RecipeTest {
 
     @Tag("exhaustive")
     @ParameterizedTest
-    @CsvSource({
+    @CsvSource({"lamb, dp=2 zero=1", 
         "adafactor, single",
         "adam8bit, single",
         "adam8bit, dp=2 zero=3 offload=nvme",

@@ -156,6 +156,7 @@ class DifferentRanksTest {
     }
 
     /** Two runs at a time on one machine, which nobody has given names. */
+    @Tag("exhaustive")
     @ParameterizedTest
     @MethodSource("usual")
     void runsOfALauncherAreKeptApart(MpiLauncher launcher, @TempDir Path folder) throws Exception {

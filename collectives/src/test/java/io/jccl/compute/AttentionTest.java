@@ -88,9 +88,9 @@ class AttentionTest extends AttentionTests {
         on(
                 where,
                 r -> {
-                    int i = where.ordinal();
-                    for (AttentionShape s : severalTiles()) {
-                        compare(r, NARROW[i++ % NARROW.length], DataType.FLOAT32, s);
+                    for (int i = 0; i < NARROW.length; i++) {
+                        AttentionShape s = new AttentionShape(2, 64 + i, 2, 1, 17);
+                        compare(r, NARROW[i], DataType.FLOAT32, s);
                     }
                 });
     }

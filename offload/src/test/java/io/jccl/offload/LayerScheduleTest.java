@@ -319,7 +319,7 @@ class LayerScheduleTest {
 
     @Test
     void randomModelsRunAsIfTheyHadAllMemory() throws Exception {
-        randomModels(30);
+        randomModels(12);
     }
 
     @Tag("exhaustive")

@@ -642,6 +642,7 @@ public class RunCommandTest {
         }
     }
 
+    @Tag("exhaustive")
     @Test
     void aSecondSignalKillsAtOnce(@TempDir Path folder) throws Exception {
         // Without it they would go on for longer than the test waits.
@@ -656,6 +657,7 @@ public class RunCommandTest {
     }
 
     /** The terminal has sent it to all in the foreground: once is what they asked for. */
+    @Tag("exhaustive")
     @ParameterizedTest
     @ValueSource(booleans = {false})
     void aTerminalsInterruptReachesRanksOnce(boolean stubborn, @TempDir Path folder)

@@ -110,6 +110,7 @@ class PlanTimeTest {
     }
 
     /** What no GPU holds alone, a long sample's tokens among them, is found split. */
+    @Tag("exhaustive")
     @Test
     void searchSplitsLongContextsAndExperts() throws IOException {
         JsonNode all = json("--model llama3-8b --machine H100x8 --context 131072 --search");

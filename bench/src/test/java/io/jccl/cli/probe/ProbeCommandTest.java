@@ -44,7 +44,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 @Timeout(value = 3, unit = TimeUnit.MINUTES)
 class ProbeCommandTest {
     private static final String TINY =
-            "--sizes 33,16 --hidden 16 --max-bytes 64K --time-budget 3 --threads 2";
+            "--sizes 33,16 --hidden 16 --max-bytes 64K --time-budget 1.5 --threads 2";
 
     @TempDir private static Path folder = Path.of("");
 

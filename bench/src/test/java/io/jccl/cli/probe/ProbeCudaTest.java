@@ -28,7 +28,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 /** A probe of a GPU, on the fakes of CUDA, NCCL and cuBLAS, in JVMs of their own. */
 @Timeout(value = 180, unit = TimeUnit.SECONDS)
 class ProbeCudaTest {
-    private static final String TINY = " --sizes 16,40 --hidden 16 --max-bytes 64K --time-budget 2";
+    private static final String TINY = " --sizes 16,40 --max-bytes 64K --time-budget ";
 
     @RegisterExtension static final OnFakes FAKES = new OnFakes();
 
@@ -49,7 +49,8 @@ class ProbeCudaTest {
     @Test
     void aGpuIsMeasured() throws Exception {
         Path json = output.resolve("gpu.json");
-        Result r = probe(Map.of("JCCL_FAKE_DEVICES", "2"), "cuda:1" + TINY + " -J " + json);
+        String only = " --only matmul,elementwise,memory,latency,copy";
+        Result r = probe(Map.of("JCCL_FAKE_DEVICES", "2"), "cuda:1" + only + TINY + "0.7 -J " + json);
         assertEquals(0, r.status(), r::toString);
         ProbeResult found = ProbeJson.read(json);
         assertEquals("cuda", found.device().kind());
@@ -116,6 +117,20 @@ class ProbeCudaTest {
                         .filter(c -> c.name().equals("device_to_host_memcpy_ce"))
                         .map(c -> c.from() + " " + c.to())
                         .collect(Collectors.toSet()));
+        assertEquals(List.of(), found.allReduce());
+        assertEquals(List.of(), found.layers());
+        assertFalse(r.text().contains("lacking"), r::toString);
+    }
+
+    /** What takes seconds on the fakes. */
+    @Tag("exhaustive")
+    @Test
+    void aLayerAndSumsOverGpusAreMeasured() throws Exception {
+        Path json = output.resolve("layer.json");
+        String only = " --only layer,allreduce --hidden 16";
+        Result r = probe(Map.of("JCCL_FAKE_DEVICES", "2"), "cuda:1" + only + TINY + "2 -J " + json);
+        assertEquals(0, r.status(), r::toString);
+        ProbeResult found = ProbeJson.read(json);
         assertEquals(
                 List.of("nccl 2 8", "nccl 2 720", "nccl 2 64800"),
                 found.allReduce().stream()
@@ -126,7 +141,6 @@ class ProbeCudaTest {
         // As the host counts: 12 h^2 weights for 512 tokens, and attention below the diagonal.
         assertEquals(2.0 * 512 * (12 * 16 * 16 + 128 * 16), layer.forwardFlops());
         assertEquals(Set.of(Status.MEASURED), statuses(List.of(layer.forward(), layer.backward())));
-        assertFalse(r.text().contains("lacking"), r::toString);
     }
 
     /** The last column of an operation's row. */
@@ -230,6 +244,7 @@ class ProbeCudaTest {
         r.has("cudaErrorLaunchFailure", "restart it");
     }
 
+    @Tag("exhaustive")
     @Test
     void aDeviceThatIsNotThereIsAMistake() throws Exception {
         Result r = probe(Map.of("JCCL_FAKE_DEVICES", "2"), "cuda:2 --only copy");

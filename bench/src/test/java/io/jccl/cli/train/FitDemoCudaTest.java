@@ -109,6 +109,7 @@ class FitDemoCudaTest {
         }
     }
 
+    @Tag("exhaustive")
     @Test
     void noGpuIsAMistake() throws Exception {
         Result r = FAKES.jccl(Map.of("JCCL_FAKE_DEVICES", "0"), "fit-demo", "--device", "cuda");

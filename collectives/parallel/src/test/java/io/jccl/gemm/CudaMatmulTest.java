@@ -32,6 +32,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -118,6 +119,17 @@ class CudaMatmulTest {
     @ParameterizedTest
     @ValueSource(booleans = {true, false})
     void equalsTheHost(boolean whole) {
+        equalsTheHost(whole, 50);
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void equalsTheHostInMoreShapes(boolean whole) {
+        equalsTheHost(whole, 150);
+    }
+
+    private void equalsTheHost(boolean whole, int rounds) {
         long seed = System.nanoTime();
         System.out.println("CudaMatmulTest seed " + seed);
         Random random = new Random(seed);
@@ -125,7 +137,7 @@ class CudaMatmulTest {
         try (Matmul onHost = Matmul.of(Device.host(), 1);
                 Matmul onDevice = Matmul.of(gpu, 1);
                 Stream other = gpu.newStream()) {
-            for (int round = 0; round < 150; round++) {
+            for (int round = 0; round < rounds; round++) {
                 int m = sizes[random.nextInt(sizes.length)];
                 int n = sizes[random.nextInt(sizes.length)];
                 int k = sizes[random.nextInt(sizes.length)];

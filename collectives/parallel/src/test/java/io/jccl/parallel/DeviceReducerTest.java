@@ -208,7 +208,7 @@ class DeviceReducerTest {
      * With more, partial sums are rounded to the type, as NCCL's are.
      */
     @ParameterizedTest
-    @CsvSource({"3, BFLOAT16", "2, FLOAT16"})
+    @CsvSource({"2, FLOAT16"})
     void castGivesTheParametersOfTheHost(int ranks, DataType wire) {
         Compression form = new Compression.Cast(wire);
         float[] expected = train(hosts(ranks), form);
@@ -221,7 +221,7 @@ class DeviceReducerTest {
 
     @Tag("exhaustive")
     @ParameterizedTest
-    @CsvSource({"1, BFLOAT16", "2, BFLOAT16", "4, FLOAT16"})
+    @CsvSource({"3, BFLOAT16", "1, BFLOAT16", "2, BFLOAT16", "4, FLOAT16"})
     void castGivesTheParametersOfTheHostInMoreCases(int ranks, DataType wire) {
         castGivesTheParametersOfTheHost(ranks, wire);
     }
@@ -376,6 +376,7 @@ class DeviceReducerTest {
     }
 
     /** What the comparison above would miss if nothing were compressed. */
+    @Tag("exhaustive")
     @Test
     void castChangesBits() {
         float[] plain = train(gpus(2), Compression.NONE);

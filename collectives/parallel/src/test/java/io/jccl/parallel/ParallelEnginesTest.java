@@ -229,6 +229,7 @@ class ParallelEnginesTest {
     }
 
     /** In the middle of backward, or of a push or pull: of a worker, and of the server. */
+    @Tag("exhaustive")
     @ParameterizedTest
     @CsvSource({"serve, 0"})
     void killedRankEndsTraining(String what, int victim) {

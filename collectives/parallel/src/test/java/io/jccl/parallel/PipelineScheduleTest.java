@@ -10,6 +10,7 @@ import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -164,8 +165,20 @@ class PipelineScheduleTest {
     @ParameterizedTest
     @EnumSource
     void everyShapeRunsToItsEndWithinMemory(PipelineSchedule schedule) {
-        for (int p = 1; p <= STAGES; p++) {
-            for (int m = 1; m <= MICRO_BATCHES; m++) {
+        everyShapeRunsToItsEndWithinMemory(schedule, STAGES / 2, MICRO_BATCHES / 2);
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @EnumSource
+    void everyLargerShapeRunsToItsEndWithinMemory(PipelineSchedule schedule) {
+        everyShapeRunsToItsEndWithinMemory(schedule, STAGES, MICRO_BATCHES);
+    }
+
+    private static void everyShapeRunsToItsEndWithinMemory(
+            PipelineSchedule schedule, int stages, int microBatches) {
+        for (int p = 1; p <= stages; p++) {
+            for (int m = 1; m <= microBatches; m++) {
                 Play play = new Play(schedule, p, m);
                 int end = play.run();
                 for (int r = 0; r < p; r++) {

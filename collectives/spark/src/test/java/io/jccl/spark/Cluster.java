@@ -1,6 +1,7 @@
 package io.jccl.spark;
 
 import io.jccl.LocalJob;
+import io.jccl.testkit.Workers;
 import java.io.IOException;
 import java.io.Serializable;
 import java.nio.file.DirectoryStream;
@@ -57,7 +58,7 @@ final class Cluster implements AutoCloseable {
                         // An executor lives for seconds, most of which would be C2's and G1's.
                         .set(
                                 "spark.executor.extraJavaOptions",
-                                "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto")
+                                String.join(" ", Workers.SHORT_LIVED))
                         .set(
                                 "spark.executor.extraClassPath",
                                 System.getProperty("java.class.path"));

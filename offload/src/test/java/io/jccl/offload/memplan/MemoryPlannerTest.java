@@ -16,6 +16,7 @@ import java.util.List;
 import java.util.Random;
 import java.util.Set;
 import java.util.function.Supplier;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
@@ -271,11 +272,21 @@ class MemoryPlannerTest {
     /** The binary search against trying every model. */
     @Test
     void theLargestModelIsTheLargest() {
+        theLargestModelIsTheLargest(5);
+    }
+
+    @Tag("exhaustive")
+    @Test
+    void theLargestModelIsTheLargestOnMoreMachines() {
+        theLargestModelIsTheLargest(20);
+    }
+
+    private static void theLargestModelIsTheLargest(int rounds) {
         long seed = System.nanoTime();
         System.out.println("MemoryPlannerTest.theLargestModelIsTheLargest: seed " + seed);
         Random random = new Random(seed);
         List<Model> ladder = ScalingRule.GPT.ladder(200_000_000_000L);
-        for (int round = 0; round < 20; round++) {
+        for (int round = 0; round < rounds; round++) {
             Machine machine =
                     new Machine(
                             1 << random.nextInt(4),

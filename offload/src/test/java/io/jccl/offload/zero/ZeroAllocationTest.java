@@ -105,6 +105,7 @@ class ZeroAllocationTest {
         aStepOnGpusAllocatesNothing(Tier.PINNED);
     }
 
+    @Tag("exhaustive")
     @Test
     void aStepOnGpusAllocatesNothing() {
         aStepOnGpusAllocatesNothing(Tier.DEVICE);
