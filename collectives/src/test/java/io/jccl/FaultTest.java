@@ -357,6 +357,7 @@ class FaultTest {
         assertNothingLeft(job);
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
     @ValueSource(ints = 0)
     void missingRankIsNamed(int missing) {

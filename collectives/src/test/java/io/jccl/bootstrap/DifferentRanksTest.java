@@ -89,6 +89,7 @@ class DifferentRanksTest {
         assertFalse(story.contains("unknown"), story);
     }
 
+    @Tag("exhaustive")
     @Test
     void processesOfAnotherSize() {
         String story = processes(List.of(3, 2, 3), "host");

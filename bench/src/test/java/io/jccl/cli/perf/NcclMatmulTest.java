@@ -147,6 +147,7 @@ class NcclMatmulTest {
         aFailedProcessEndsTheOthers("error=13", 1, "was aborted by rank 1: " + cause);
     }
 
+    @Tag("exhaustive")
     @Test
     void aMissingLibraryIsNamedWithWhatToDo() throws Exception {
         String nowhere = output.resolve("libcublas.so.13").toString();
