@@ -18,6 +18,7 @@ import java.lang.module.ModuleReader;
 import java.lang.module.ModuleReference;
 import java.lang.module.ResolvedModule;
 import java.lang.reflect.AccessFlag;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
@@ -33,10 +34,11 @@ import java.util.TreeSet;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import java.util.spi.ToolProvider;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 
-/** The order of packages and modules, read from the compiled classes. */
+/** The order of packages and modules, read from the compiled classes, and the length of files. */
 class StructureTest {
     private static final String OURS = "io.jccl";
 
@@ -83,6 +85,19 @@ class StructureTest {
                     "io.jccl.topology.plan",
                     "io.jccl.topology.read",
                     "io.jccl.topology.simulate");
+
+    private static final List<String> MODULE_FOLDERS =
+            List.of(
+                    "bindings",
+                    "topology",
+                    "collectives",
+                    "collectives/parallel",
+                    "collectives/spark",
+                    "offload",
+                    "bench",
+                    "bench/jmh");
+
+    private static final int MOST_LINES = 500;
 
     private static final Pattern TYPE = Pattern.compile("io/jccl/[A-Za-z0-9_/$]+");
 
@@ -304,5 +319,29 @@ class StructureTest {
                         .filter(m -> m.startsWith(OURS))
                         .toList();
         assertEquals(List.of("io.jccl.bindings"), ours, out::toString);
+    }
+
+    /** Of what people wrote; a table of calls is as long as what it calls. */
+    @Test
+    void onlyTablesOfCallsAreLong() throws IOException {
+        NavigableSet<String> large = new TreeSet<>();
+        int read = 0;
+        for (String module : MODULE_FOLDERS) {
+            try (Stream<Path> files = Files.walk(Path.of("..", module, "src/main"))) {
+                for (Path file : files.filter(f -> f.toString().endsWith(".java")).toList()) {
+                    read++;
+                    try (Stream<String> lines = Files.lines(file)) {
+                        if (lines.count() > MOST_LINES) {
+                            large.add(String.valueOf(file.getFileName()));
+                        }
+                    }
+                }
+            }
+        }
+        assertTrue(read > 500, read + " files");
+        assertEquals(
+                new TreeSet<>(
+                        Set.of("Communicator.java", "MpiApi.java", "ZeroOptimizer.java")),
+                large);
     }
 }

@@ -96,7 +96,14 @@ class EvaluationTest {
 
     @Tag("exhaustive")
     @ParameterizedTest
-    @ValueSource(strings = {"dp=2 accumulate=2 offload=host zero=2", "dp=2", "tp=2", "tp=2 sequence-parallel", "dp=2 zero=3 recompute"})
+    @ValueSource(
+            strings = {
+                "dp=2 accumulate=2 offload=host zero=2",
+                "dp=2",
+                "tp=2",
+                "tp=2 sequence-parallel",
+                "dp=2 zero=3 recompute"
+            })
     void lossesAreThoseOfASingleRankInMoreCases(String techniques) {
         lossesAreThoseOfASingleRank(techniques);
     }

@@ -48,8 +48,7 @@ class GptGradientTest {
     @Tag("exhaustive")
     @ParameterizedTest
     @CsvSource({"false, 0, TOP2, false", "false, 2, TOP2, false"})
-    void x(
-            boolean recompute, int experts, Routing routing, boolean shared) {
+    void x(boolean recompute, int experts, Routing routing, boolean shared) {
         gradientsAreDifferencesOfTheLoss(recompute, experts, routing, shared);
     }
 

@@ -143,7 +143,9 @@ class HubWeightsTest {
 
     @Tag("exhaustive")
     @ParameterizedTest
-    @CsvSource({"gpt2,dp=2 tp=2 zero=1", "llama-tied,dp=2 tp=2 zero=3 recompute offload=nvme", 
+    @CsvSource({
+        "gpt2,dp=2 tp=2 zero=1",
+        "llama-tied,dp=2 tp=2 zero=3 recompute offload=nvme",
         "gpt2,single",
         "gpt2,dp=2 zero=3 offload=host",
         "gpt2,tp=2 recompute",

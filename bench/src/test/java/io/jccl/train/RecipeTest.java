@@ -198,7 +198,8 @@ class RecipeTest {
 
     @Tag("exhaustive")
     @ParameterizedTest
-    @CsvSource({"dp=2 ep=2 tp=2 zero=1, 4", 
+    @CsvSource({
+        "dp=2 ep=2 tp=2 zero=1, 4",
         "dp=2, 0",
         "dp=2 zero=0 accumulate=2, 0",
         "dp=2 zero=1, 0",
@@ -259,7 +260,9 @@ class RecipeTest {
 
     @Tag("exhaustive")
     @ParameterizedTest
-    @CsvSource({"lamb, dp=3 zero=1 accumulate=1", "adafactor, pp=2 accumulate=4", 
+    @CsvSource({
+        "lamb, dp=3 zero=1 accumulate=1",
+        "adafactor, pp=2 accumulate=4",
         "lion, dp=2 zero=3 offload=host",
         "lamb, dp=2",
         "lamb, dp=2 zero=0",
@@ -298,7 +301,8 @@ class RecipeTest {
 
     @Tag("exhaustive")
     @ParameterizedTest
-    @CsvSource({"lamb, dp=2 zero=1", 
+    @CsvSource({
+        "lamb, dp=2 zero=1",
         "adafactor, single",
         "adam8bit, single",
         "adam8bit, dp=2 zero=3 offload=nvme",

@@ -153,7 +153,10 @@ class TechniquesTest {
 
     @ParameterizedTest
     @ValueSource(
-            strings = {"dp=2 zero=3 offload=nvme bf16 recompute", "tp=2 pp=2 accumulate=4 sequence-parallel"})
+            strings = {
+                "dp=2 zero=3 offload=nvme bf16 recompute",
+                "tp=2 pp=2 accumulate=4 sequence-parallel"
+            })
     void losesAsASingleRankDoes(String techniques) {
         List<Double> expected = single(STEPS);
         RunSettings s = settings(techniques, 0, 1, Adam.defaults(), STEPS);
@@ -168,7 +171,8 @@ class TechniquesTest {
     @Tag("exhaustive")
     @ParameterizedTest
     @ValueSource(
-            strings = {"dp=4 accumulate=2 compress=fp16", 
+            strings = {
+                "dp=4 accumulate=2 compress=fp16",
                 "dp=2 compress=topk:1",
                 "dp=2 zero=2 offload=state",
                 "tp=2 zero=1 fp16",

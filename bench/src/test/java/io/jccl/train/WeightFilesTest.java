@@ -184,7 +184,8 @@ class WeightFilesTest {
 
     @Tag("exhaustive")
     @ParameterizedTest
-    @CsvSource({"dp=2 zero=3 offload=nvme,pp=2 accumulate=2,0,adam,5e-6", 
+    @CsvSource({
+        "dp=2 zero=3 offload=nvme,pp=2 accumulate=2,0,adam,5e-6",
         "single,single,0,adam,0",
         "dp=2 zero=1,dp=2 zero=1,0,adam,0",
         "single,dp=2 tp=2 zero=3,0,adam,5e-6",

@@ -29,7 +29,8 @@ final class Covering {
     /**
      * Selects fewer: each operation occurs with each algorithm, root, placement and kind of stream,
      * with few and with many elements, and each element type, reduction, size class, kind of memory
-     * and kind of data with some operation. Enough where another test takes {@link #of} with the same loops over elements.
+     * and kind of data with some operation. Enough where another test takes {@link #of} with the
+     * same loops over elements.
      *
      * @param all cases of one world
      * @return some of them, in the same order

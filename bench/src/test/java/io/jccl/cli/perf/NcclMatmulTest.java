@@ -120,7 +120,8 @@ class NcclMatmulTest {
 
     @Tag("exhaustive")
     @ParameterizedTest
-    @CsvSource({"cublasGemmEx@1:1:error=13, cublasGemmEx failed: CUBLAS_STATUS_EXECUTION_FAILED", 
+    @CsvSource({
+        "cublasGemmEx@1:1:error=13, cublasGemmEx failed: CUBLAS_STATUS_EXECUTION_FAILED",
         "cublasCreate_v2@1:1:error=1, cublasCreate failed: CUBLAS_STATUS_NOT_INITIALIZED",
         "cublasGemmEx@0:2:error=13, cublasGemmEx failed: CUBLAS_STATUS_EXECUTION_FAILED"
     })

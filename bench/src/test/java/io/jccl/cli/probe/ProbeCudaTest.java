@@ -50,7 +50,8 @@ class ProbeCudaTest {
     void aGpuIsMeasured() throws Exception {
         Path json = output.resolve("gpu.json");
         String only = " --only matmul,elementwise,memory,latency,copy";
-        Result r = probe(Map.of("JCCL_FAKE_DEVICES", "2"), "cuda:1" + only + TINY + "0.7 -J " + json);
+        Result r =
+                probe(Map.of("JCCL_FAKE_DEVICES", "2"), "cuda:1" + only + TINY + "0.7 -J " + json);
         assertEquals(0, r.status(), r::toString);
         ProbeResult found = ProbeJson.read(json);
         assertEquals("cuda", found.device().kind());

@@ -625,7 +625,10 @@ class TrainCommandTest {
     @ParameterizedTest
     @CsvSource(
             delimiter = '|',
-            value = {"FLIPPED | --dp 2 --zero 2 | .shard", "MISSING | --pp 2 | pp1-tp0/parameters.state", "FOLDER | --dp 2 --zero 1 | .shard", 
+            value = {
+                "FLIPPED | --dp 2 --zero 2 | .shard",
+                "MISSING | --pp 2 | pp1-tp0/parameters.state",
+                "FOLDER | --dp 2 --zero 1 | .shard",
                 "FLIPPED | --dp 2 | parameters.state",
                 "FLIPPED | --pp 2 | pp1-tp0/parameters.state",
                 "FLIPPED | --dp 2 --compress powersgd:2 | carried-1-of-2.state",

@@ -17,6 +17,7 @@ import org.junit.jupiter.params.provider.EnumSource;
 /** No operation allocates on the Java heap, on either rank, once it has run for a while. */
 class AllocationTest {
     private static final int RANKS = 2;
+
     /** Operations that share few of their code paths. */
     private static final String DIFFERENT =
             "BROADCAST|REDUCE_SCATTER|ALL_REDUCE|ALL_TO_ALLV|SEND_RECV|GROUP|BARRIER";
