@@ -340,8 +340,7 @@ class StructureTest {
         }
         assertTrue(read > 500, read + " files");
         assertEquals(
-                new TreeSet<>(
-                        Set.of("Communicator.java", "MpiApi.java", "ZeroOptimizer.java")),
+                new TreeSet<>(Set.of("Communicator.java", "MpiApi.java", "ZeroOptimizer.java")),
                 large);
     }
 }
