@@ -1,6 +1,7 @@
 package io.jccl;
 
 import io.jccl.internal.Cpus;
+import io.jccl.topology.CpuList;
 import java.time.Duration;
 import java.util.Locale;
 
@@ -23,7 +24,7 @@ final class BoundWorker {
         Communicator.fromEnvironment(options).close();
         try (Communicator comm = Communicator.fromEnvironment(options)) {
             comm.barrier(comm.device().defaultStream());
-            System.out.println("CPUS " + Cpus.text(Cpus.ofThread()));
+            System.out.println("CPUS " + CpuList.text(Cpus.ofThread()));
         }
     }
 }

@@ -9,6 +9,7 @@ import static org.junit.jupiter.api.Assumptions.assumeTrue;
 import io.jccl.internal.Cpus;
 import io.jccl.testkit.Workers;
 import io.jccl.testkit.Workers.Worker;
+import io.jccl.topology.CpuList;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.BitSet;
@@ -99,7 +100,7 @@ class CpuBindingTest {
                 ofProcesses(
                         Map.of(CpuBinding.VARIABLE, "core"),
                         List.of("taskset -c " + two[0], "taskset -c " + two[1]));
-        assertEquals(List.of(Cpus.parse(two[0] + ""), Cpus.parse(two[1] + "")), seen);
+        assertEquals(List.of(CpuList.parse(two[0] + ""), CpuList.parse(two[1] + "")), seen);
     }
 
     private static List<BitSet> ofProcesses(
@@ -113,7 +114,7 @@ class CpuBindingTest {
                 workers.start(r, BoundWorker.class, binding);
             }
             for (Worker w : workers.all()) {
-                seen.add(Cpus.parse(w.await("CPUS ", PATIENCE).substring("CPUS ".length())));
+                seen.add(CpuList.parse(w.await("CPUS ", PATIENCE).substring("CPUS ".length())));
                 assertEquals(0, w.join(PATIENCE));
             }
         }

@@ -12,6 +12,7 @@ import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.internal.Cpus;
+import io.jccl.topology.CpuList;
 import java.io.IOException;
 import java.lang.foreign.MemorySegment;
 import java.nio.ByteBuffer;
@@ -224,7 +225,7 @@ final class Exchange implements AutoCloseable {
 
     /** CPUs of the calling thread; empty if unknown or too long for an entry. */
     private static String allowedCpus() {
-        String list = Cpus.text(Cpus.ofThread());
+        String list = CpuList.text(Cpus.ofThread());
         return list.length() <= 1000 ? list : "";
     }
 

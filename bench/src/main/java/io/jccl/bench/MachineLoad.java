@@ -1,6 +1,6 @@
 package io.jccl.bench;
 
-import io.jccl.internal.Cpus;
+import io.jccl.topology.CpuList;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -43,8 +43,8 @@ final class MachineLoad {
      */
     static BitSet cpus(String list) {
         try {
-            return Cpus.parse(list);
-        } catch (NumberFormatException | IndexOutOfBoundsException e) {
+            return CpuList.parse(list);
+        } catch (NumberFormatException e) {
             return new BitSet();
         }
     }

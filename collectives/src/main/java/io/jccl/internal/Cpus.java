@@ -1,5 +1,6 @@
 package io.jccl.internal;
 
+import io.jccl.topology.CpuList;
 import io.jccl.topology.read.Cpu;
 import io.jccl.topology.read.SysFs;
 import java.io.IOException;
@@ -10,7 +11,6 @@ import java.util.BitSet;
 import java.util.Collection;
 import java.util.Comparator;
 import java.util.List;
-import java.util.StringJoiner;
 import java.util.TreeMap;
 
 /** The CPUs that a thread may use, and how the ranks of one machine share them. */
@@ -41,7 +41,7 @@ public final class Cpus {
         try {
             for (String line : Files.readAllLines(status)) {
                 if (line.startsWith(ALLOWED)) {
-                    return parse(line.substring(ALLOWED.length()).strip());
+                    return CpuList.parse(line.substring(ALLOWED.length()).strip());
                 }
             }
         } catch (IOException | NumberFormatException e) {
@@ -162,39 +162,5 @@ public final class Cpus {
         BitSet all = new BitSet();
         sets.forEach(all::or);
         return all;
-    }
-
-    /**
-     * Parses a set of CPUs in Linux's format.
-     *
-     * @param text such as {@code 0-3,8}
-     * @return the numbers
-     * @throws NumberFormatException if it is something else
-     */
-    public static BitSet parse(String text) {
-        BitSet set = new BitSet();
-        for (String range : text.split(",", -1)) {
-            String[] ends = range.strip().split("-", 2);
-            if (!ends[0].isEmpty()) {
-                set.set(Integer.parseInt(ends[0]), Integer.parseInt(ends[ends.length - 1]) + 1);
-            }
-        }
-        return set;
-    }
-
-    /**
-     * Formats a set of CPUs as Linux does.
-     *
-     * @param cpus the numbers
-     * @return such as {@code 0-3,8}; empty for none
-     */
-    public static String text(BitSet cpus) {
-        StringJoiner all = new StringJoiner(",");
-        for (int from = cpus.nextSetBit(0); from >= 0; ) {
-            int end = cpus.nextClearBit(from);
-            all.add(end == from + 1 ? "" + from : from + "-" + (end - 1));
-            from = cpus.nextSetBit(end);
-        }
-        return all.toString();
     }
 }

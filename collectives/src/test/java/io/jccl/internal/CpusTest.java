@@ -2,9 +2,9 @@ package io.jccl.internal;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
-import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.jccl.topology.CpuList;
 import io.jccl.topology.read.Cpu;
 import java.util.ArrayList;
 import java.util.BitSet;
@@ -12,7 +12,6 @@ import java.util.List;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
-import org.junit.jupiter.params.provider.ValueSource;
 
 class CpusTest {
     /** Two NUMA nodes of four cores; the second hardware threads of all cores are 8 to 15. */
@@ -28,7 +27,7 @@ class CpusTest {
     }
 
     private static String texts(List<BitSet> shares) {
-        return String.join(" ", shares.stream().map(Cpus::text).toList());
+        return String.join(" ", shares.stream().map(CpuList::text).toList());
     }
 
     @ParameterizedTest
@@ -46,19 +45,19 @@ class CpusTest {
         "2, 64-65, ''",
     })
     void ranksGetCoresOfTheirOwn(int ranks, String allowed, String expected) {
-        assertEquals(expected, texts(Cpus.cores(MACHINE, Cpus.parse(allowed), ranks)));
+        assertEquals(expected, texts(Cpus.cores(MACHINE, CpuList.parse(allowed), ranks)));
     }
 
     @Test
     void noTwoRanksShareACpu() {
         for (int ranks = 1; ranks <= MACHINE.size(); ranks++) {
             BitSet all = new BitSet();
-            for (BitSet share : Cpus.cores(MACHINE, Cpus.parse("0-15"), ranks)) {
+            for (BitSet share : Cpus.cores(MACHINE, CpuList.parse("0-15"), ranks)) {
                 assertFalse(share.isEmpty());
                 assertFalse(all.intersects(share));
                 all.or(share);
             }
-            assertEquals("0-15", Cpus.text(all), ranks + " ranks");
+            assertEquals("0-15", CpuList.text(all), ranks + " ranks");
         }
     }
 
@@ -71,18 +70,7 @@ class CpusTest {
         "3, '0,4', ''",
     })
     void ranksGetNodes(int ranks, String allowed, String expected) {
-        assertEquals(expected, texts(Cpus.nodes(MACHINE, Cpus.parse(allowed), ranks)));
-    }
-
-    @ParameterizedTest
-    @ValueSource(strings = {"", "0", "0-3", "0-3,8", "1,3,5-6,8191"})
-    void listsAreReadAndWrittenAlike(String text) {
-        assertEquals(text, Cpus.text(Cpus.parse(text)));
-    }
-
-    @Test
-    void whatIsNoListIsRefused() {
-        assertThrows(NumberFormatException.class, () -> Cpus.parse("0-x"));
+        assertEquals(expected, texts(Cpus.nodes(MACHINE, CpuList.parse(allowed), ranks)));
     }
 
     @Test

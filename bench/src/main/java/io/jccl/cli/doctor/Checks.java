@@ -5,6 +5,7 @@ import static io.jccl.cli.doctor.Severity.INFO;
 import static io.jccl.cli.doctor.Severity.WARNING;
 
 import io.jccl.cli.doctor.Facts.Space;
+import io.jccl.topology.CpuList;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
@@ -209,7 +210,7 @@ final class Checks {
     }
 
     private static int cpus(String list) {
-        return CpuList.parse(list).size();
+        return CpuList.parse(list).cardinality();
     }
 
     private static void memory(Table t) {

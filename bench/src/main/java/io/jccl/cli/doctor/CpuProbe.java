@@ -1,6 +1,8 @@
 package io.jccl.cli.doctor;
 
 import io.jccl.cli.doctor.Facts.NumaNode;
+import io.jccl.topology.CpuList;
+import java.util.BitSet;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
@@ -27,12 +29,12 @@ final class CpuProbe {
     }
 
     private Facts.Cpu examine(int processors, Cgroups cgroups) {
-        Reading<List<Integer>> online = files.text(CPUS + "online").map(CpuList::parse);
+        Reading<BitSet> online = files.text(CPUS + "online").map(CpuList::parse);
         return new Facts.Cpu(
                 model(),
                 ids(online, "physical_package_id").map(Set::size),
                 cores(online),
-                online.map(List::size).or(files.lines(INFO).flatMap(CpuProbe::listed)),
+                online.map(BitSet::cardinality).or(files.lines(INFO).flatMap(CpuProbe::listed)),
                 processors,
                 ProcessStatus.field(files, "Cpus_allowed_list"),
                 cgroups.cpuLimit(),
@@ -64,16 +66,16 @@ final class CpuProbe {
                 : Reading.known(Math.toIntExact(count));
     }
 
-    private Reading<Integer> cores(Reading<List<Integer>> online) {
+    private Reading<Integer> cores(Reading<BitSet> online) {
         Reading<Set<String>> siblings = ids(online, "core_cpus_list");
         return siblings.or(ids(online, "thread_siblings_list")).map(Set::size);
     }
 
     /** The distinct contents of a topology file over all CPUs; unknown if one cannot be read. */
-    private Reading<Set<String>> ids(Reading<List<Integer>> online, String file) {
+    private Reading<Set<String>> ids(Reading<BitSet> online, String file) {
         return online.flatMap(cpus -> {
             Set<String> ids = new HashSet<>();
-            for (int cpu : cpus) {
+            for (int cpu : cpus.stream().toArray()) {
                 Reading<String> id = files.text(CPUS + "cpu" + cpu + "/topology/" + file);
                 if (!(id instanceof Reading.Known<String>(String value))) {
                     return id.map(Set::of);

@@ -15,6 +15,7 @@ import io.jccl.cli.doctor.Facts.Link;
 import io.jccl.cli.doctor.Facts.Nic;
 import io.jccl.cli.doctor.Facts.Setting;
 import io.jccl.cli.doctor.Facts.Variable;
+import io.jccl.topology.CpuList;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -25,7 +26,6 @@ import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
-import java.util.stream.Collectors;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -110,16 +110,6 @@ class DoctorProbesTest {
                 m.facts().cpu().numaNodes().orElse(List.of()).stream()
                         .map(Facts.NumaNode::node)
                         .toList());
-    }
-
-    @ParameterizedTest
-    @CsvSource(
-            delimiter = '|',
-            value = {"0-3,8|0 1 2 3 8", "5|5", "''|''"})
-    void readsCpuLists(String list, String cpus) {
-        assertEquals(
-                cpus,
-                CpuList.parse(list).stream().map(String::valueOf).collect(Collectors.joining(" ")));
     }
 
     @ParameterizedTest

@@ -2,7 +2,7 @@ package io.jccl.engine.host;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
-import io.jccl.internal.Cpus;
+import io.jccl.topology.CpuList;
 import java.util.Arrays;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
@@ -32,7 +32,7 @@ class PlacesTest {
     void ranksAreApartOrCrowdedByTheCpusOfAll(String cpus, int available, Places expected) {
         long[][] ranks =
                 Arrays.stream(cpus.split(" ", -1))
-                        .map(text -> Cpus.parse(text.equals("-") ? "" : text).toLongArray())
+                        .map(text -> CpuList.parse(text.equals("-") ? "" : text).toLongArray())
                         .toArray(long[][]::new);
         assertEquals(expected, Places.of(ranks, available, 0));
     }

@@ -1,5 +1,6 @@
 package io.jccl.topology.nccl;
 
+import io.jccl.topology.CpuList;
 import io.jccl.topology.LinkModel;
 import io.jccl.topology.Processor;
 import io.jccl.topology.Source;
@@ -11,6 +12,7 @@ import io.jccl.topology.internal.PciTree.Cpu;
 import io.jccl.topology.internal.PciTree.Item;
 import io.jccl.topology.internal.PciTree.Kind;
 import io.jccl.topology.nccl.XmlTree.Element;
+import java.util.BitSet;
 import java.util.Comparator;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -412,8 +414,8 @@ final class XmlTopologyReader {
         if (mask == null || mask.isBlank()) {
             return null;
         }
-        String list = CpuMask.toList(mask);
-        if (list == null) {
+        BitSet cpus = CpuMask.parse(mask);
+        if (cpus == null) {
             in.bad(
                     e,
                     "affinity of <cpu> is "
@@ -421,7 +423,7 @@ final class XmlTopologyReader {
                             + ", expected a mask of hexadecimal digits such as"
                             + " \"0000ffff,0000ffff\"");
         }
-        return list;
+        return cpus == null ? null : CpuList.text(cpus);
     }
 
     /** Bus ids as NCCL compares them: nvidia-smi writes longer domains. */

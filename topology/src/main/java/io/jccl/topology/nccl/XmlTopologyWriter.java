@@ -1,5 +1,6 @@
 package io.jccl.topology.nccl;
 
+import io.jccl.topology.CpuList;
 import io.jccl.topology.Gpu;
 import io.jccl.topology.Link;
 import io.jccl.topology.LinkKind;
@@ -301,19 +302,30 @@ final class XmlTopologyWriter {
     /** CPUs that all GPUs below are near to. */
     private String affinity(List<Integer> tops) {
         BitSet cpus = new BitSet();
-        return collect(tops, cpus) ? CpuMask.toMask(cpus) : "";
+        return collect(tops, cpus) ? CpuMask.text(cpus) : "";
     }
 
     private boolean collect(List<Integer> nodes, BitSet cpus) {
         boolean known = true;
         for (int node : nodes) {
             if (t.nodes().get(node) instanceof Gpu gpu) {
-                String list = gpu.cpuAffinity();
-                known &= list != null && !list.isBlank() && CpuMask.addList(list, cpus);
+                known &= add(gpu.cpuAffinity(), cpus);
             }
             known &= collect(tops(node), cpus);
         }
         return known;
+    }
+
+    private static boolean add(@Nullable String list, BitSet cpus) {
+        if (list == null || list.isBlank()) {
+            return false;
+        }
+        try {
+            cpus.or(CpuList.parse(list));
+            return true;
+        } catch (NumberFormatException e) {
+            return false;
+        }
     }
 
     /** Writes what hangs below a CPU, a bridge or a switch. */

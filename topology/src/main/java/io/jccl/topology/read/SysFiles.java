@@ -1,5 +1,6 @@
 package io.jccl.topology.read;
 
+import io.jccl.topology.CpuList;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.UncheckedIOException;
@@ -18,9 +19,6 @@ import org.jspecify.annotations.Nullable;
 final class SysFiles {
     /** No attribute of /sys is longer than a page; of /proc/cpuinfo only the start is needed. */
     private static final int MAX_BYTES = 64 << 10;
-
-    /** More than any machine has; bounds what a damaged list can make of a few bytes. */
-    static final int MAX_CPUS = 1 << 16;
 
     private SysFiles() {}
 
@@ -71,38 +69,22 @@ final class SysFiles {
         }
     }
 
-    /** A list such as {@code 0-3,8,10-11}; parts that are none are left out. */
-    static BitSet cpuList(@Nullable String text) {
+    /** The CPUs of a list in a file; none if there is no such file. */
+    static BitSet cpus(Path file) {
+        String list = text(file);
+        return list == null ? new BitSet() : cpus(list);
+    }
+
+    /** The CPUs of a list, without parts that are none. */
+    static BitSet cpus(String list) {
         BitSet set = new BitSet();
-        if (text == null) {
-            return set;
-        }
-        for (String part : text.split(",", -1)) {
-            String[] ends = part.strip().split("-", 2);
+        for (String part : list.split(",", -1)) {
             try {
-                int first = Integer.parseInt(ends[0]);
-                int last = ends.length == 1 ? first : Integer.parseInt(ends[1]);
-                if (first >= 0 && first <= last && last < MAX_CPUS) {
-                    set.set(first, last + 1);
-                }
+                set.or(CpuList.parse(part));
             } catch (NumberFormatException e) {
                 // Left out.
             }
         }
         return set;
-    }
-
-    /** The reverse of {@link #cpuList}. */
-    static String cpuList(BitSet set) {
-        StringBuilder s = new StringBuilder();
-        for (int first = set.nextSetBit(0); first >= 0; ) {
-            int end = set.nextClearBit(first);
-            s.append(s.isEmpty() ? "" : ",").append(first);
-            if (end - 1 > first) {
-                s.append('-').append(end - 1);
-            }
-            first = set.nextSetBit(end);
-        }
-        return s.toString();
     }
 }

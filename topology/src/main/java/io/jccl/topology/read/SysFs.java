@@ -9,7 +9,6 @@ import java.util.BitSet;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
-import org.jspecify.annotations.Nullable;
 
 /**
  * Reads what Linux reports about a machine in {@code /sys}. Missing, unreadable or invalid files
@@ -31,10 +30,10 @@ public final class SysFs {
      */
     public static List<Cpu> cpus(Path sysRoot) {
         Path root = sysRoot.resolve("devices/system/cpu");
-        BitSet online = SysFiles.cpuList(SysFiles.text(root.resolve("online")));
+        BitSet online = SysFiles.cpus(root.resolve("online"));
         if (online.isEmpty()) {
             for (Path entry : SysFiles.list(root)) {
-                online.or(SysFiles.cpuList(after("cpu", entry)));
+                online.or(SysFiles.cpus(after("cpu", entry)));
             }
         }
         Map<Integer, BitSet> nodes = numaNodes(sysRoot);
@@ -63,11 +62,11 @@ public final class SysFs {
     static Map<Integer, BitSet> numaNodes(Path sysRoot) {
         Map<Integer, BitSet> nodes = new TreeMap<>();
         for (Path entry : SysFiles.list(sysRoot.resolve("devices/system/node"))) {
-            BitSet id = SysFiles.cpuList(after("node", entry));
+            BitSet id = SysFiles.cpus(after("node", entry));
             if (id.cardinality() == 1) {
                 nodes.put(
                         id.nextSetBit(0),
-                        SysFiles.cpuList(SysFiles.text(entry.resolve("cpulist"))));
+                        SysFiles.cpus(entry.resolve("cpulist")));
             }
         }
         return nodes;
@@ -96,14 +95,14 @@ public final class SysFs {
 
     /** The lowest of a list that must hold {@code member}; -1 if it does not. */
     private static int lowest(Path list, int member) {
-        BitSet set = SysFiles.cpuList(SysFiles.text(list));
+        BitSet set = SysFiles.cpus(list);
         return set.get(member) ? set.nextSetBit(0) : -1;
     }
 
     /** The rest of a name after a prefix, if it has that prefix. */
-    private static @Nullable String after(String prefix, Path entry) {
+    private static String after(String prefix, Path entry) {
         String name = String.valueOf(entry.getFileName());
-        return name.startsWith(prefix) ? name.substring(prefix.length()) : null;
+        return name.startsWith(prefix) ? name.substring(prefix.length()) : "";
     }
 
     /**

@@ -1,5 +1,6 @@
 package io.jccl.topology.read;
 
+import io.jccl.topology.CpuList;
 import io.jccl.topology.LinkModel;
 import io.jccl.topology.Processor;
 import io.jccl.topology.Source;
@@ -30,6 +31,9 @@ final class SysPci {
             Pattern.compile("[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\\.[0-9a-f]");
     private static final Pattern HOST_BRIDGE = Pattern.compile("pci[0-9a-f]{4,8}:[0-9a-f]{2}");
     private static final int MAX_LANES = 32;
+
+    /** Far more than a machine has: a damaged file must not make a large set. */
+    private static final int MAX_NODES = 1 << 16;
 
     /** A device and the bridges above it, the root port first. */
     private record Place(String address, Path directory, String host, List<Path> bridges) {}
@@ -96,7 +100,7 @@ final class SysPci {
                 n -> {
                     Cpu cpu = new Cpu(0, n);
                     BitSet set = nodes.get(n);
-                    cpu.affinity = set == null || set.isEmpty() ? null : SysFiles.cpuList(set);
+                    cpu.affinity = set == null || set.isEmpty() ? null : CpuList.text(set);
                     processor(cpu);
                     return cpu;
                 });
@@ -270,14 +274,14 @@ final class SysPci {
 
     private int numa(Place place) {
         int numa = SysFiles.number(place.directory.resolve("numa_node"), -1);
-        if (numa >= 0 && (nodes.isEmpty() || nodes.containsKey(numa)) && numa < SysFiles.MAX_CPUS) {
+        if (numa >= 0 && (nodes.isEmpty() || nodes.containsKey(numa)) && numa < MAX_NODES) {
             return numa;
         }
         int first = cpus.keySet().iterator().next();
         if (cpus.size() == 1) {
             return first;
         }
-        BitSet near = SysFiles.cpuList(SysFiles.text(place.directory.resolve("local_cpulist")));
+        BitSet near = SysFiles.cpus(place.directory.resolve("local_cpulist"));
         int found = -1;
         for (Map.Entry<Integer, BitSet> node : nodes.entrySet()) {
             BitSet outside = (BitSet) near.clone();

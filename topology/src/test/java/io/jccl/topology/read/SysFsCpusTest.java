@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
+import io.jccl.topology.CpuList;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -96,10 +97,10 @@ class SysFsCpusTest {
     }
 
     @Test
-    void lists() {
-        BitSet set = SysFiles.cpuList("0-2,9,4-3,x,5-,-7,100000000,12-13");
-        assertEquals("0-2,9,12-13", SysFiles.cpuList(set));
-        assertEquals("", SysFiles.cpuList(SysFiles.cpuList("")));
+    void partsThatAreNoCpusAreLeftOut() {
+        BitSet set = SysFiles.cpus("0-2,9,4-3,x,5-,-7,100000000,65536, 12-13");
+        assertEquals("0-2,9,12-13", CpuList.text(set));
+        assertEquals("", CpuList.text(SysFiles.cpus("")));
     }
 
     @Test
