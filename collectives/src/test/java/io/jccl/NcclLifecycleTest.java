@@ -41,8 +41,6 @@ class NcclLifecycleTest {
     @BeforeAll
     static void useDouble() {
         TestFake.use();
-        // Devices have a default stream from their first use on.
-        NcclRanks.devices(4);
     }
 
     @AfterEach

@@ -101,7 +101,7 @@ class NcclModesTest {
     @Tag("exhaustive")
     @ParameterizedTest
     @ValueSource(ints = {0})
-    void watchdogAndBlockingOperationsDoNotMeet(int blocking) throws Exception {
+    void watchdogAndOperationsThatDoNotBlockDoNotMeet(int blocking) throws Exception {
         watchdogAndOperationsDoNotMeet(blocking);
     }
 
