@@ -28,6 +28,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
@@ -88,7 +89,18 @@ class SharedFolderTest {
                     };
             ranks.add(CompletableFuture.runAsync(body, task -> Thread.ofPlatform().start(task)));
         }
-        ranks.forEach(CompletableFuture::join);
+        // Of all: one that failed makes the others wait until their timeout.
+        AssertionError failed = new AssertionError("the ranks did not meet");
+        for (CompletableFuture<Void> rank : ranks) {
+            try {
+                rank.join();
+            } catch (CompletionException e) {
+                failed.addSuppressed(e);
+            }
+        }
+        if (failed.getSuppressed().length > 0) {
+            throw failed;
+        }
     }
 
     private static void helloOfProcesses(String job) {
