@@ -64,9 +64,7 @@ public final class SysFs {
         for (Path entry : SysFiles.list(sysRoot.resolve("devices/system/node"))) {
             BitSet id = SysFiles.cpus(after("node", entry));
             if (id.cardinality() == 1) {
-                nodes.put(
-                        id.nextSetBit(0),
-                        SysFiles.cpus(entry.resolve("cpulist")));
+                nodes.put(id.nextSetBit(0), SysFiles.cpus(entry.resolve("cpulist")));
             }
         }
         return nodes;
