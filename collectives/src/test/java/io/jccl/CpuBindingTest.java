@@ -92,6 +92,7 @@ class CpuBindingTest {
     }
 
     /** Each may use one core; together they have enough. */
+    @Tag("exhaustive")
     @Test
     void aLaunchersBindingStays() {
         assumeCpus(2);

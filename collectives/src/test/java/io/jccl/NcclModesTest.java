@@ -257,6 +257,7 @@ class NcclModesTest {
 
     // ---- what depends on the machine
 
+    @Tag("exhaustive")
     @Test
     void devicesWithoutContextsAndWhatTheMachineLacks() {
         Map<String, String> env =

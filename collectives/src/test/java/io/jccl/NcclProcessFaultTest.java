@@ -310,6 +310,7 @@ class NcclProcessFaultTest {
         rankThatNeverComesIsNamed(missing);
     }
 
+    @Tag("exhaustive")
     @Test
     void differentVersionsAreRefusedBeforeInit() throws IOException {
         try (Workers older = world(2, Map.of("JCCL_FAKE_NCCL_VERSION", "2.27.3"));

@@ -215,6 +215,7 @@ class RecipeTest {
     }
 
     /** Plain gradient descent sees every change of a gradient, which Adam's quotient hides. */
+    @Tag("exhaustive")
     @ParameterizedTest
     @ValueSource(strings = {"tp=2"})
     void clippingScalesTheGradients(String techniques) {

@@ -100,6 +100,7 @@ class NativeLibrariesTest {
             assertFound(output, "NCCL 2.30.4 from " + wheel + " (pip wheels of CONDA_PREFIX)");
         }
 
+        @Tag("exhaustive")
         @Test
         void otherCopiesAreListed() {
             Path other = CLibrary.nccl(temp.resolve("other/lib/libnccl.so.2"), 22803);
@@ -118,6 +119,7 @@ class NativeLibrariesTest {
                     output);
         }
 
+        @Tag("exhaustive")
         @Test
         void oneOutcomeForAllThreads() {
             String output =
@@ -346,6 +348,7 @@ class NativeLibrariesTest {
                     "NCCL 2.30.7 from " + nccl + " (already mapped in this process)");
         }
 
+        @Tag("exhaustive")
         @Test
         void theReplacementOfTheMappedCopyIsNotLoaded() throws IOException {
             Path next = CLibrary.nccl(temp.resolve("next/libnccl.so.2"), 23100);
@@ -364,6 +367,7 @@ class NativeLibrariesTest {
 
         // --- The other libraries.
 
+        @Tag("exhaustive")
         @Test
         void theOthersOfOneProcess() {
             Path cudart =
@@ -489,6 +493,7 @@ class NativeLibrariesTest {
         assertTrue(output.lines().count() > 1, output);
     }
 
+    @Tag("exhaustive")
     @Test
     void discoveryOfAllEnds() {
         String output =

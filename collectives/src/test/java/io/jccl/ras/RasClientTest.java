@@ -23,6 +23,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -152,7 +153,7 @@ class RasClientTest {
     }
 
     @ParameterizedTest
-    @ValueSource(booleans = {false, true})
+    @ValueSource(booleans = {false})
     void aTextCutAnywhereIsReadAsFarAsItGoes(boolean json) throws IOException {
         String whole;
         try (FakeRas ras = new FakeRas(Manner.NORMAL, 1, BEHIND, TORN)) {
@@ -168,6 +169,13 @@ class RasClientTest {
                 assertEquals(end >= whole.length() - 1, r.whole(), part);
             }
         }
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @ValueSource(booleans = {true})
+    void jsonCutAnywhereIsReadAsFarAsItGoes(boolean json) throws IOException {
+        aTextCutAnywhereIsReadAsFarAsItGoes(json);
     }
 
     private static String raw(FakeRas ras, boolean json) throws IOException {

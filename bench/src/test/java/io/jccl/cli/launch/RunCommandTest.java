@@ -284,6 +284,7 @@ public class RunCommandTest {
     }
 
     /** The JVM's line on incubator modules goes, which a flag of the launcher brought about. */
+    @Tag("exhaustive")
     @Test
     void programsAreSilentOnStandardErrorUnlessTheySaySomething(@TempDir Path folder)
             throws IOException {

@@ -290,6 +290,7 @@ class NcclCommandTest {
         processes.has("needs GPU 1");
     }
 
+    @Tag("exhaustive")
     @Test
     void noGpuAtAllIsSaid() throws Exception {
         Map<String, String> none = Map.of("JCCL_FAKE_DEVICES", "0");

@@ -276,7 +276,7 @@ class PerfFlagsTest {
 
     /** Three of five ranks reduce among themselves, and two; the values are right in both. */
     @ParameterizedTest
-    @ValueSource(strings = {"reduce", "all_reduce", "alltoallv", "sendrecv", "scatter"})
+    @ValueSource(strings = {"all_reduce", "alltoallv"})
     void groupsWorkSideBySide(String command) {
         Map<String, String> env = Map.of("NCCL_TESTS_SPLIT", "MOD 2");
         String line = " -b 4K -e 64K -f 16 -g 5 -n 2 -w 0 -r all -c 2";
@@ -290,6 +290,13 @@ class PerfFlagsTest {
                 "#  Rank  1 Group  1 Pid ",
                 "#  Rank  4 Group  0 Pid ",
                 "# Out of bounds values : 0 OK");
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @ValueSource(strings = {"reduce", "sendrecv", "scatter"})
+    void groupsWorkSideBySideInMoreOperations(String command) {
+        groupsWorkSideBySide(command);
     }
 
     @Test

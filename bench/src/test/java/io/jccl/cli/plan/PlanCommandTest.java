@@ -18,6 +18,7 @@ import java.io.StringWriter;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -192,6 +193,7 @@ class PlanCommandTest {
         assertTrue(out.toString().contains("here: 174615846912 parameters"), out::toString);
     }
 
+    @Tag("exhaustive")
     @Test
     void everyPresetIsPlanned() {
         for (String name : Presets.names()) {

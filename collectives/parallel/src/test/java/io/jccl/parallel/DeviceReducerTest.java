@@ -389,6 +389,7 @@ class DeviceReducerTest {
         assertNotEquals(0, differ);
     }
 
+    @Tag("exhaustive")
     @Test
     void allMemoryIsGivenBack() {
         for (Compression form :

@@ -760,6 +760,7 @@ class ExpertDispatchTest {
         }
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
     @CsvSource({"2, true"})
     void aStepAllocatesNothing(int ranks, boolean priority) {

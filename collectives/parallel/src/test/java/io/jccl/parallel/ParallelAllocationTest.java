@@ -32,14 +32,13 @@ class ParallelAllocationTest {
 
     private static List<ReducerOptions> forms() {
         return List.of(
-                OPTIONS.withFindUnused(true),
-                OPTIONS.withCompression(new Compression.TopK(0.01)),
-                OPTIONS.withCompression(new Compression.PowerSgd(2)));
+                OPTIONS.withFindUnused(true), OPTIONS.withCompression(new Compression.TopK(0.01)));
     }
 
     private static List<ReducerOptions> moreForms() {
         return List.of(
                 OPTIONS,
+                OPTIONS.withCompression(new Compression.PowerSgd(2)),
                 OPTIONS.withAdasum(true),
                 OPTIONS.withTuning(new BucketTuning(List.of(4000L, 9000L), 2)),
                 OPTIONS.withCompression(new Compression.Cast(DataType.BFLOAT16)));

@@ -32,6 +32,7 @@ import java.util.function.UnaryOperator;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -262,7 +263,7 @@ class CudaDeviceTest {
     }
 
     @ParameterizedTest
-    @ValueSource(strings = {"JCCL_FAKE_DEVICES=0", "JCCL_FAKE_DRIVER_VERSION=12080"})
+    @ValueSource(strings = {"JCCL_FAKE_DEVICES=0"})
     void withoutDriverOrGpuThereAreNone(String setting) {
         String[] parts = setting.split("=", 2);
         Map<String, String> env = Map.of(parts[0], parts[1]);
@@ -274,6 +275,14 @@ class CudaDeviceTest {
         }
     }
 
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @ValueSource(strings = {"JCCL_FAKE_DRIVER_VERSION=12080"})
+    void withADriverThatIsTooOldThereAreNone(String setting) {
+        withoutDriverOrGpuThereAreNone(setting);
+    }
+
+    @Tag("exhaustive")
     @Test
     void anErrorOfTheLookUpIsToldToEveryoneAndNotKept() {
         // The first two calls: the count, and the first device.
