@@ -208,8 +208,9 @@ class ExchangeTest {
     }
 
     /** Ranks that stopped at different operations would wait for each other. */
+    @Tag("exhaustive")
     @ParameterizedTest
-    @CsvSource("SEND_RECV, 2")
+    @CsvSource({"ALL_REDUCE, 4", "BROADCAST, 2", "SEND_RECV, 2"})
     void ranksStopToWarmUpAtTheSameOperation(Collective collective, int paths) {
         Set<Report.WarmUp> seen = ConcurrentHashMap.newKeySet();
         Patterns patterns = new Patterns(3);
@@ -227,12 +228,5 @@ class ExchangeTest {
         assertEquals(paths, warmUp.paths());
         assertTrue(warmUp.operations() > 0, warmUp::toString);
         assertTrue(warmUp.steady() <= paths, warmUp::toString);
-    }
-
-    @Tag("exhaustive")
-    @ParameterizedTest
-    @CsvSource({"ALL_REDUCE, 4", "BROADCAST, 2"})
-    void ranksStopAtTheSameOfOtherOperations(Collective collective, int paths) {
-        ranksStopToWarmUpAtTheSameOperation(collective, paths);
     }
 }

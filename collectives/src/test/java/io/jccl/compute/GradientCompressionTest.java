@@ -136,7 +136,7 @@ class GradientCompressionTest extends ComputeTests {
     @Tag("exhaustive")
     @ParameterizedTest
     @EnumSource(names = {"HOST"})
-    void x(Where where) {
+    void aLongVectorOnTheHost(Where where) {
         aLongVector(where);
     }
 

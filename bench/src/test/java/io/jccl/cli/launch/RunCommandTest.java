@@ -169,8 +169,10 @@ public class RunCommandTest {
         assertEquals("rank 0\n", out.toString());
     }
 
-    @Test
-    void eachJobHasASecretOfItsOwnThatNobodyCanGuess(@TempDir Path folder) throws IOException {
+    @ParameterizedTest
+    @ValueSource(ints = 1)
+    void eachJobHasASecretOfItsOwnThatNobodyCanGuess(int ranks, @TempDir Path folder)
+            throws IOException {
         String program =
                 """
                 import io.jccl.rendezvous.LaunchEnvironment;
@@ -204,21 +206,28 @@ public class RunCommandTest {
                 }
                 """;
         for (int job = 0; job < 2; job++) {
-            int status = runCompiled(folder, "Secrets", program, "-n", "2", "--no-prefix");
+            int status = runCompiled(folder, "Secrets", program, "-n", "" + ranks, "--no-prefix");
             assertEquals(0, status, err::toString);
         }
         Map<String, Long> lines =
                 out.toString()
                         .lines()
                         .collect(Collectors.groupingBy(l -> l, Collectors.counting()));
-        assertEquals(4, lines.getOrDefault("refused", 0L), out::toString);
+        assertEquals(2 * ranks, lines.getOrDefault("refused", 0L), out::toString);
         List<String> secrets = lines.keySet().stream().filter(l -> l.contains(" ")).toList();
         assertEquals(2, secrets.size(), out::toString);
         for (String s : secrets) {
             assertTrue(s.matches("secret [0-9a-f]{64} false"), out::toString);
-            assertEquals(2, lines.get(s), out::toString);
+            assertEquals(ranks, lines.get(s), out::toString);
         }
         assertFalse(err.toString().contains("has no secret"), err::toString);
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @ValueSource(ints = 2)
+    void ranksOfAJobShareItsSecret(int ranks, @TempDir Path folder) throws IOException {
+        eachJobHasASecretOfItsOwnThatNobodyCanGuess(ranks, folder);
     }
 
     /**
@@ -361,6 +370,7 @@ public class RunCommandTest {
         assertTrue(text.contains("jccl run: restarting all ranks, restart 2 of 3"), text);
     }
 
+    @Tag("exhaustive")
     @Test
     void aRunThatKeepsFailingEndsWithItsStatus() {
         String[] options = {"-n", "1", "--max-restarts", "1"};

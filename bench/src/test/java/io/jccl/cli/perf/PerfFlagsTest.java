@@ -337,7 +337,7 @@ class PerfFlagsTest {
     @ParameterizedTest
     @ValueSource(ints = {2})
     void waitingIsSaidAndWorks(int mode) {
-        passes("broadcast -b 64 -e 64 -g 3 -n 3 -w 1 -m 2 -I -z " + mode);
+        passes("broadcast -b 64 -e 64 -g 3 -n 3 -w 0 -m 2 -I -z " + mode);
         assertEquals(
                 1,
                 out.toString().lines().filter(l -> l.startsWith("# Blocking Enabled: ")).count());

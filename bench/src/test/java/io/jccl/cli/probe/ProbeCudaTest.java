@@ -235,6 +235,7 @@ class ProbeCudaTest {
     }
 
     /** After a kernel's error nothing can be measured any more. */
+    @Tag("exhaustive")
     @Test
     void aDeviceThatIsLostEndsTheProbe() throws Exception {
         Result r =

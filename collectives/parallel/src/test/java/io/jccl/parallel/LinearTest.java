@@ -145,7 +145,7 @@ class LinearTest {
     @Tag("exhaustive")
     @ParameterizedTest
     @ValueSource(booleans = {false})
-    void x(boolean sequence) {
+    void stepsWithoutSequenceParallelismAllocateNothing(boolean sequence) {
         stepsAllocateNothing(sequence);
     }
 
