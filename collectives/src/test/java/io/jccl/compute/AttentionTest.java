@@ -89,7 +89,7 @@ class AttentionTest extends AttentionTests {
                 where,
                 r -> {
                     for (int i = 0; i < NARROW.length; i++) {
-                        AttentionShape s = new AttentionShape(2, 64 + i, 2, 1, 17);
+                        AttentionShape s = new AttentionShape(2, 65 + i, 2, 1, 17);
                         compare(r, NARROW[i], DataType.FLOAT32, s);
                     }
                 });

@@ -213,7 +213,7 @@ public class RunCommandTest {
                 out.toString()
                         .lines()
                         .collect(Collectors.groupingBy(l -> l, Collectors.counting()));
-        assertEquals(2 * ranks, lines.getOrDefault("refused", 0L), out::toString);
+        assertEquals(2L * ranks, lines.getOrDefault("refused", 0L), out::toString);
         List<String> secrets = lines.keySet().stream().filter(l -> l.contains(" ")).toList();
         assertEquals(2, secrets.size(), out::toString);
         for (String s : secrets) {
