@@ -266,16 +266,13 @@ class FaultTest {
     /** Killed while they wait for one that does not come: the next run must not meet them. */
     @Tag("exhaustive")
     @Test
-    void jobStartsAgainAfterItsStartWasKilled() {
+    void jobStartsAgainAfterItsStartWasKilled() throws InterruptedException {
         String job = Workers.newJobId();
         try (Workers workers = new Workers(3, job, List.of(), Map.of())) {
             Worker first = workers.start(0, FaultWorker.class, "hello", "100");
             Worker last = workers.start(2, FaultWorker.class, "hello", "100");
-            // Not earlier: a folder that is not yet under the job's name is left to another job.
-            long deadline = System.nanoTime() + PATIENCE.toNanos();
-            while (!joining(job, 0, 2) && System.nanoTime() < deadline) {
-                Thread.onSpinWait();
-            }
+            // Not earlier: a folder under its temporary name is left for other jobs to remove.
+            Workers.awaitJoining(job, PATIENCE, 0, 2);
             first.kill();
             last.kill();
             first.join(PATIENCE);
@@ -289,12 +286,6 @@ class FaultTest {
             workers.all().forEach(worker -> assertEquals(0, worker.join(PATIENCE)));
         }
         assertNothingLeft(job);
-    }
-
-    private static boolean joining(String job, int... ranks) {
-        List<String> names =
-                Workers.sharedFiles(job).stream().map(f -> "" + f.getFileName()).toList();
-        return IntStream.of(ranks).allMatch(r -> names.contains("rank-" + r + ".lock"));
     }
 
     @Tag("exhaustive")

@@ -76,14 +76,7 @@ class JoinFaultTest {
 
     /** Waits until ranks are joining and have had time to see each other. */
     private void awaitJoining(int... ranks) throws InterruptedException {
-        long deadline = System.nanoTime() + PATIENCE.toNanos();
-        for (int rank : ranks) {
-            while (Workers.sharedFiles(job).stream()
-                    .noneMatch(f -> f.endsWith("rank-" + rank + ".lock"))) {
-                assertTrue(System.nanoTime() < deadline, () -> "rank " + rank + " does not join");
-                Thread.sleep(20);
-            }
-        }
+        Workers.awaitJoining(job, PATIENCE, ranks);
         Thread.sleep(SEEN_MILLIS);
     }
 

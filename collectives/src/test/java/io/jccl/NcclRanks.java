@@ -42,8 +42,8 @@ final class NcclRanks {
         void run(T rank) throws Exception;
     }
 
-    /** Ranks that a test has at most. */
-    private static final int MOST = 4;
+    /** Maximum number of ranks of a test. */
+    private static final int MOST_RANKS = 4;
 
     private static final List<Communicator> OPENED = new ArrayList<>();
 
@@ -75,7 +75,7 @@ final class NcclRanks {
      * them.
      */
     static long live() {
-        devices(MOST); // a device has a default stream from its first use on
+        devices(MOST_RANKS); // a device has a default stream from its first use on
         return TestFake.live("all") - TestFake.live("jobs");
     }
 

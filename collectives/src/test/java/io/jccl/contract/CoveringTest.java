@@ -16,6 +16,7 @@ import java.util.Set;
 import java.util.function.Function;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
@@ -33,6 +34,27 @@ class CoveringTest {
 
     private static <T> Set<T> all(T[] values) {
         return new HashSet<>(Arrays.asList(values));
+    }
+
+    /** Kinds of stream, placements and roots. */
+    private static void assertWays(Collective collective, int ranks, List<Case> cases) {
+        assertAll(Set.of(true, false), cases, Case::async);
+        if (collective.canBeInPlace()) {
+            assertAll(Set.of(true, false), cases, Case::inPlace);
+        }
+        if (collective.hasRoot()) {
+            assertAll(
+                    IntStream.range(0, ranks).boxed().collect(Collectors.toSet()),
+                    cases,
+                    Case::root);
+        }
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @CsvSource({"4, 2", "5, 3", "6, 4"})
+    void everyPairOccursWithOtherSeeds(long seed, int ranks) {
+        everyPairOccurs(seed, ranks);
     }
 
     @ParameterizedTest
@@ -56,16 +78,7 @@ class CoveringTest {
                     Set.of("0", "1", "2", "some", "a thousand", "many", "big"),
                     cases,
                     c -> Covering.size(c.count()));
-            assertAll(Set.of(true, false), cases, Case::async);
-            if (collective.canBeInPlace()) {
-                assertAll(Set.of(true, false), cases, Case::inPlace);
-            }
-            if (collective.hasRoot()) {
-                assertAll(
-                        IntStream.range(0, ranks).boxed().collect(Collectors.toSet()),
-                        cases,
-                        Case::root);
-            }
+            assertWays(collective, ranks, cases);
             if (collective.reduces()) {
                 assertAll(all(ReduceOp.Kind.values()), cases, Case::op);
                 reducing.addAll(cases);
@@ -83,17 +96,8 @@ class CoveringTest {
             if (MIXED.contains(collective)) {
                 continue;
             }
-            assertAll(Set.of(true, false), cases, Case::async);
             assertAll(Set.of(true, false), cases, c -> c.count() >= 2000);
-            if (collective.canBeInPlace()) {
-                assertAll(Set.of(true, false), cases, Case::inPlace);
-            }
-            if (collective.hasRoot()) {
-                assertAll(
-                        IntStream.range(0, ranks).boxed().collect(Collectors.toSet()),
-                        cases,
-                        Case::root);
-            }
+            assertWays(collective, ranks, cases);
         }
         for (DataType type : DataType.values()) {
             List<Case> cases = reducing.stream().filter(c -> c.type() == type).toList();

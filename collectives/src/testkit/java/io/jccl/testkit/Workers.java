@@ -430,6 +430,23 @@ public final class Workers implements AutoCloseable {
         }
     }
 
+    /**
+     * Waits until ranks of a job on the host engine are joining: each has its lock in the job's
+     * folder, which has its final name then.
+     */
+    public static void awaitJoining(String job, Duration patience, int... ranks)
+            throws InterruptedException {
+        long deadline = System.nanoTime() + patience.toNanos();
+        for (int rank : ranks) {
+            while (sharedFiles(job).stream().noneMatch(f -> f.endsWith("rank-" + rank + ".lock"))) {
+                if (System.nanoTime() > deadline) {
+                    throw new AssertionError("rank " + rank + " does not join");
+                }
+                Thread.sleep(20);
+            }
+        }
+    }
+
     /** Files in shared memory whose path has a text in it. Others may come and go meanwhile. */
     public static List<Path> sharedFiles(String part) {
         String variable = System.getenv().getOrDefault("JCCL_SHM_DIR", "/dev/shm");

@@ -13,8 +13,8 @@ import org.jspecify.annotations.Nullable;
  * @param sm compute capability times ten, such as 90; 0 if unknown
  * @param smSource how {@code sm} is known: {@link Source#DEFAULT} if it was guessed from the links
  * @param busId PCI address, if known
- * @param cpuAffinity CPU list as printed; empty if the cell was empty; null if there was no such
- *     column
+ * @param cpuAffinity CPU list as printed, see {@link CpuList}; empty if the cell was empty; null if
+ *     there was no such column
  * @param numaAffinity NUMA list as printed, with the same rule
  * @param gpuNumaId the GPU's own NUMA node as printed, with the same rule
  */

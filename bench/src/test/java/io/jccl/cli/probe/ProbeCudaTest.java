@@ -142,6 +142,7 @@ class ProbeCudaTest {
         // As the host counts: 12 h^2 weights for 512 tokens, and attention below the diagonal.
         assertEquals(2.0 * 512 * (12 * 16 * 16 + 128 * 16), layer.forwardFlops());
         assertEquals(Set.of(Status.MEASURED), statuses(List.of(layer.forward(), layer.backward())));
+        assertFalse(r.text().contains("lacking"), r::toString);
     }
 
     /** The last column of an operation's row. */

@@ -214,13 +214,13 @@ public record Hardware(
                 memory,
                 memory,
                 type.pcieGbps(),
-                givenOrDefault(given.hostGbps(), "host.gbps") / used,
-                givenOrDefault(given.nvmeReadGbps(), "nvme.read.gbps") / used,
-                givenOrDefault(given.nvmeWriteGbps(), "nvme.write.gbps") / used);
+                valueOrDefault(given.hostGbps(), "host.gbps") / used,
+                valueOrDefault(given.nvmeReadGbps(), "nvme.read.gbps") / used,
+                valueOrDefault(given.nvmeWriteGbps(), "nvme.write.gbps") / used);
     }
 
-    private static double givenOrDefault(double given, String name) {
-        return given > 0 ? given : Constants.SHIPPED.get(name);
+    private static double valueOrDefault(double value, String name) {
+        return value > 0 ? value : Constants.SHIPPED.get(name);
     }
 
     /** The constant of products with the layers' matrices. */

@@ -111,7 +111,7 @@ class DeviceOptimizerTest {
     @Tag("exhaustive")
     @ParameterizedTest
     @MethodSource("moreOptimizers")
-    void stepsOfMoreEqualThoseOfTheHost(Optimizer o) {
+    void stepsOfOtherOptimizersEqualThoseOfTheHost(Optimizer o) {
         stepsEqualThoseOfTheHost(o);
     }
 
