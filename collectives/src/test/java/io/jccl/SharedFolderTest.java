@@ -339,6 +339,7 @@ class SharedFolderTest {
     }
 
     /** One of them meets the folder under the name that another has given it to delete it. */
+    @Tag("exhaustive")
     @Test
     void threadsRemoveWhatAKilledJobLeftAtTheSameTime() throws IOException {
         for (int round = 0; round < 20; round++) {

@@ -110,6 +110,7 @@ class FakeTest {
         run(Map.of(), FakeBuild.home(), arguments);
     }
 
+    @Tag("exhaustive")
     @Test
     void anOldLibraryLacksNewFunctions() throws IOException {
         Path old = FakeBuild.old().resolve("libnccl.so.2");

@@ -451,7 +451,7 @@ class NcclCommandTest {
     }
 
     @ParameterizedTest
-    @CsvSource({"''", "--depth 0", "--backward --depth 1", "--device-memory 200K", "--chunk 4096"})
+    @CsvSource({"''", "--backward --depth 1", "--device-memory 200K"})
     void layersThroughAGpu(String options) throws Exception {
         List<String> line =
                 new ArrayList<>(
@@ -476,6 +476,13 @@ class NcclCommandTest {
                 n.get("device_peak_bytes").asLong() <= n.get("device_budget_bytes").asLong(),
                 r::toString);
         assertTrue(new ObjectMapper().readTree(trace.toFile()).size() > 10, r::toString);
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @CsvSource({"--depth 0", "--chunk 4096"})
+    void moreLayersThroughAGpu(String options) throws Exception {
+        layersThroughAGpu(options);
     }
 
     /** Of a copy, and of the kernel that is a layer's work. */

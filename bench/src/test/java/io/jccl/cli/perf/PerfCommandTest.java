@@ -94,7 +94,16 @@ class PerfCommandTest {
 
     @Tag("exhaustive")
     @ParameterizedTest
-    @EnumSource(names = {"ALL_REDUCE", "REDUCE", "REDUCE_SCATTER", "REDUCE_SCATTER_V"})
+    @EnumSource(
+            names = {
+                "ALL_GATHER",
+                "ALL_REDUCE",
+                "GATHER",
+                "REDUCE",
+                "REDUCE_SCATTER",
+                "REDUCE_SCATTER_V",
+                "SCATTER"
+            })
     void allTypesAndReductionsOfOthersAreRight(Collective collective) {
         allTypesAndReductionsAreRight(collective);
     }
@@ -102,7 +111,15 @@ class PerfCommandTest {
     @ParameterizedTest
     @EnumSource(
             mode = EnumSource.Mode.EXCLUDE,
-            names = {"ALL_REDUCE", "REDUCE", "REDUCE_SCATTER", "REDUCE_SCATTER_V"})
+            names = {
+                "ALL_GATHER",
+                "ALL_REDUCE",
+                "GATHER",
+                "REDUCE",
+                "REDUCE_SCATTER",
+                "REDUCE_SCATTER_V",
+                "SCATTER"
+            })
     void allTypesAndReductionsAreRight(Collective collective) {
         // A hypercube needs a power of two.
         int ranks = collective == Collective.HYPERCUBE ? 4 : 3;

@@ -366,7 +366,7 @@ class ProbeCommandTest {
                                         result.set(5, result.get(5) + 1);
                                     }
                                 })
-                        .run(config);
+                        .run(config, config.seconds());
         assertEquals(
                 List.of(Outcome.Status.MEASURED, Outcome.Status.MEASURED, Outcome.Status.WRONG),
                 rows.stream().map(r -> r.outcome().status()).toList());
