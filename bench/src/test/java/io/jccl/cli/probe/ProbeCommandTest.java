@@ -17,6 +17,7 @@ import io.jccl.bench.probe.ProbeJson;
 import io.jccl.bench.probe.ProbeReport;
 import io.jccl.bench.probe.ProbeResult;
 import io.jccl.bench.probe.ProbeSection;
+import io.jccl.bench.probe.Timing;
 import io.jccl.cli.Main;
 import io.jccl.device.Buffer;
 import io.jccl.device.Device;
@@ -166,6 +167,9 @@ class ProbeCommandTest {
                     r.allReduce().stream().map(ProbeResult.AllReduce::bytes).toList());
             for (ProbeResult.AllReduce a : r.allReduce()) {
                 seconds(a.outcome());
+                Timing timing = a.outcome().timing();
+                assertNotNull(timing);
+                assertFalse(timing.steady(), "its share leaves no time for the warm-up of 2 s");
                 assertEquals("host 2", a.engine() + " " + a.ranks());
             }
         } else {
