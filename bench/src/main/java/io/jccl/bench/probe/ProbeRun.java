@@ -33,10 +33,9 @@ public final class ProbeRun {
          * Runs.
          *
          * @param config what to measure
-         * @param seconds approximate time
          * @return one row per size, or a single row with the reason why there is none
          */
-        List<ProbeResult.AllReduce> run(ProbeConfig config, double seconds);
+        List<ProbeResult.AllReduce> run(ProbeConfig config);
     }
 
     private final ProbeConfig config;
@@ -122,7 +121,7 @@ public final class ProbeRun {
                                                 show));
                 case ALLREDUCE -> {
                     show.accept("allReduce");
-                    allReduce.addAll(sums.run(config, budget.left()));
+                    allReduce.addAll(sums.run(config));
                 }
                 case LAYER -> layers.addAll(new LayerProbe(config, room, show).run(budget));
             }

@@ -10,8 +10,8 @@ import java.util.Arrays;
  * @param maxSeconds the slowest batch
  * @param batches number of timed batches
  * @param operations operations per batch
- * @param steady whether the last three warm-up windows agreed within 5 percent; of allReduce,
- *     whether there was time for the warm-up of its benchmark
+ * @param steady whether the last three warm-up windows agreed within 5 percent; always true for
+ *     results of another benchmark with its own warm-up
  */
 public record Timing(
         double medianSeconds,

@@ -29,9 +29,6 @@ final class AllReduceSums implements ProbeRun.Sums {
     private static final long LARGEST = 8 << 20;
     private static final String TIMEOUT_SECONDS = "60";
 
-    /** What the warm-up of {@code jccl all_reduce} may take. */
-    private static final double WARM_UP_SECONDS = 2;
-
     private final PerfRun.Seam seam;
 
     /**
@@ -44,7 +41,7 @@ final class AllReduceSums implements ProbeRun.Sums {
     }
 
     @Override
-    public List<ProbeResult.AllReduce> run(ProbeConfig config, double seconds) {
+    public List<ProbeResult.AllReduce> run(ProbeConfig config) {
         boolean cuda = config.device().kind() == Device.Kind.CUDA;
         String engine = cuda ? "nccl" : "host";
         int ranks = cuda ? Cuda.deviceCount() : Math.max(2, Math.min(config.threads(), cpus()));
@@ -61,17 +58,9 @@ final class AllReduceSums implements ProbeRun.Sums {
         }
         long most = Math.clamp(config.maxBytes(), SMALLEST * 4, LARGEST);
         int factor = (int) Math.sqrt((double) most / SMALLEST);
-        boolean warm = seconds > WARM_UP_SECONDS;
         String line =
-                "--engine %s -g %d -b %d -e %d -f %d -w %d -T %s --json=-"
-                        .formatted(
-                                engine,
-                                ranks,
-                                SMALLEST,
-                                most,
-                                factor,
-                                warm ? 1 : 0,
-                                TIMEOUT_SECONDS);
+                "--engine %s -g %d -b %d -e %d -f %d -T %s --json=-"
+                        .formatted(engine, ranks, SMALLEST, most, factor, TIMEOUT_SECONDS);
         StringWriter out = new StringWriter();
         StringWriter err = new StringWriter();
         int status =
@@ -84,7 +73,7 @@ final class AllReduceSums implements ProbeRun.Sums {
                             return 1;
                         })
                         .execute(line.split(" "));
-        return rows(engine, ranks, warm, status, out.toString(), err.toString().strip());
+        return rows(engine, ranks, status, out.toString(), err.toString().strip());
     }
 
     private static int cpus() {
@@ -98,7 +87,7 @@ final class AllReduceSums implements ProbeRun.Sums {
     }
 
     private static List<ProbeResult.AllReduce> rows(
-            String engine, int ranks, boolean warm, int status, String json, String error) {
+            String engine, int ranks, int status, String json, String error) {
         List<ProbeResult.AllReduce> rows = new ArrayList<>();
         try {
             JsonNode top = new ObjectMapper().readTree(json);
@@ -114,7 +103,7 @@ final class AllReduceSums implements ProbeRun.Sums {
                                 side.path("max").asDouble(micros) / 1e6,
                                 1,
                                 iterations,
-                                warm);
+                                true);
                 Outcome outcome =
                         wrong > 0
                                 ? new Outcome(Outcome.Status.WRONG, wrong + " wrong elements", null)
