@@ -201,6 +201,12 @@ static void need(int error, const char *what) {
   }
 }
 
+/* With the other stream idle, which a query tells from busy. */
+static void begin_capture(int mode) {
+  need(cudaStreamSynchronize(other), "cudaStreamSynchronize");
+  need(cudaStreamBeginCapture(held, mode), "cudaStreamBeginCapture");
+}
+
 static void in_capture(void) {
   static const char *const MODES[] = {"global", "thread_local", "relaxed"};
   for (int mode = 0; mode < 3; mode++) {
@@ -213,7 +219,7 @@ static void in_capture(void) {
       need(cudaMalloc(&to_free, SMALL), "cudaMalloc");
       need(cudaHostAlloc(&host_to_free, SMALL, 0), "cudaHostAlloc");
       need(cudaStreamCreateWithFlags(&to_destroy, NON_BLOCKING), "cudaStreamCreateWithFlags");
-      need(cudaStreamBeginCapture(held, mode), "cudaStreamBeginCapture");
+      begin_capture(mode);
       int answer = IN_CAPTURE[i].run();
       cudaGraph_t graph = NULL;
       int end = cudaStreamEndCapture(held, &graph);
@@ -238,7 +244,7 @@ static void beside_a_capture(void) {
     char rule[99];
     snprintf(rule, sizeof rule, "capture.%s.query.other_thread", MODES[mode]);
     if (asked(rule)) {
-      need(cudaStreamBeginCapture(held, mode), "cudaStreamBeginCapture");
+      begin_capture(mode);
       int answer = -1;
       pthread_t t;
       pthread_create(&t, NULL, of_another_thread, &answer);
