@@ -32,7 +32,7 @@ import org.jspecify.annotations.Nullable;
 
 /** The processes of one run, or of one of its restarts, from their start to their end. */
 final class RankProcesses {
-    /** How long to wait for the remaining output of a process that has ended. */
+    /** How long to wait for killed processes, and for the remaining output of ended ones. */
     private static final long LAST_SECONDS = 2;
 
     /**
@@ -375,14 +375,12 @@ final class RankProcesses {
     private void end() {
         ends.lock();
         try {
-            List<Process> all;
             List<ProcessHandle> tree;
             Signals signal;
             synchronized (this) {
                 ending = true;
-                all = List.copyOf(processes);
                 // Queried once: a process that has ended no longer has children.
-                tree = tree(all);
+                tree = tree(processes);
                 asked = tree;
                 signal = received == null ? Signals.TERM : received;
             }
@@ -396,10 +394,9 @@ final class RankProcesses {
             }
             signal.send(tree);
             awaitEnd(tree, start + limit);
-            tree.stream().filter(ProcessHandle::isAlive).forEach(ProcessHandle::destroyForcibly);
-            for (Process p : all) {
-                p.waitFor(LAST_SECONDS, TimeUnit.SECONDS);
-            }
+            List<ProcessHandle> killed = tree.stream().filter(ProcessHandle::isAlive).toList();
+            killed.forEach(ProcessHandle::destroyForcibly);
+            awaitEnd(killed, System.nanoTime() + TimeUnit.SECONDS.toNanos(LAST_SECONDS));
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
         } finally {
