@@ -43,6 +43,9 @@ public final class PerfRun {
         void received(int rank, Buffer sent, Buffer result);
     }
 
+    /** Seconds that a run may warm up before it measures. */
+    public static final double MOST_WARM_UP_SECONDS = WarmUpPhase.MOST_SECONDS;
+
     private static final long TIMED_SEED = 99;
 
     /** The fixed cost of a case, expressed in bytes; for progress. */

@@ -18,7 +18,7 @@ import org.jspecify.annotations.Nullable;
  */
 final class WarmUpPhase {
     /** For all paths together. */
-    private static final double MOST_NANOS = 2e9;
+    static final double MOST_SECONDS = 2;
 
     /** Sizes from here on run the vector loops of large ones. */
     private static final long LARGE = 64 << 10;
@@ -88,7 +88,7 @@ final class WarmUpPhase {
         for (DataType type : config.types()) {
             for (int k = 0; k < kinds && paths > 0; k++) {
                 ReduceOp.Kind kind = config.collective().reduces() ? config.ops().get(k) : null;
-                double until = passed + (MOST_NANOS - passed) / left;
+                double until = passed + (MOST_SECONDS * 1e9 - passed) / left;
                 Windows w = run(type, kind, sizes, until);
                 operations += w.operations();
                 steady += w.agree() ? 1 : 0;

@@ -33,9 +33,10 @@ public final class ProbeRun {
          * Runs.
          *
          * @param config what to measure
+         * @param seconds the time that is left for it
          * @return one row per size, or a single row with the reason why there is none
          */
-        List<ProbeResult.AllReduce> run(ProbeConfig config);
+        List<ProbeResult.AllReduce> run(ProbeConfig config, double seconds);
     }
 
     private final ProbeConfig config;
@@ -121,7 +122,7 @@ public final class ProbeRun {
                                                 show));
                 case ALLREDUCE -> {
                     show.accept("allReduce");
-                    allReduce.addAll(sums.run(config));
+                    allReduce.addAll(sums.run(config, budget.left()));
                 }
                 case LAYER -> layers.addAll(new LayerProbe(config, room, show).run(budget));
             }

@@ -1,5 +1,7 @@
 package io.jccl.cli.probe;
 
+import static io.jccl.cli.shell.Text.format;
+
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import io.jccl.bench.Collective;
@@ -41,7 +43,7 @@ final class AllReduceSums implements ProbeRun.Sums {
     }
 
     @Override
-    public List<ProbeResult.AllReduce> run(ProbeConfig config) {
+    public List<ProbeResult.AllReduce> run(ProbeConfig config, double seconds) {
         boolean cuda = config.device().kind() == Device.Kind.CUDA;
         String engine = cuda ? "nccl" : "host";
         int ranks = cuda ? Cuda.deviceCount() : Math.max(2, Math.min(config.threads(), cpus()));
@@ -55,6 +57,17 @@ final class AllReduceSums implements ProbeRun.Sums {
                             ranks,
                             Outcome.Status.SKIPPED,
                             "this process may use one CPU: ranks would take turns"));
+        }
+        if (seconds < PerfRun.MOST_WARM_UP_SECONDS) {
+            return List.of(
+                    none(
+                            engine,
+                            ranks,
+                            Outcome.Status.SKIPPED,
+                            format(
+                                    "its warm-up may take %.0f s, more than the %.1f s left for it;"
+                                            + " raise --time-budget",
+                                    PerfRun.MOST_WARM_UP_SECONDS, seconds)));
         }
         long most = Math.clamp(config.maxBytes(), SMALLEST * 4, LARGEST);
         int factor = (int) Math.sqrt((double) most / SMALLEST);

@@ -11,6 +11,7 @@ import static org.junit.jupiter.api.Assumptions.assumeTrue;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.jccl.bench.PerfRun;
 import io.jccl.bench.probe.Outcome;
 import io.jccl.bench.probe.ProbeConfig;
 import io.jccl.bench.probe.ProbeJson;
@@ -50,6 +51,7 @@ class ProbeCommandTest {
 
     private static Run all = new Run(0, "", "");
     private static Path file = Path.of("");
+    private static Path sums = Path.of("");
 
     private record Run(int status, String out, String err) {
         static Run of(Consumer<Buffer> spoil, String line) {
@@ -79,6 +81,10 @@ class ProbeCommandTest {
         file = folder.resolve("probe.json");
         all = Run.of(TINY + " -J " + file);
         assertEquals(0, all.status, all::toString);
+        sums = folder.resolve("sums.json");
+        // More than the warm-up, for which the others leave no time.
+        Run r = Run.of("--only allreduce --max-bytes 64K --threads 2 --time-budget 3 -J " + sums);
+        assertEquals(0, r.status, r::toString);
     }
 
     private static double seconds(Outcome outcome) {
@@ -161,17 +167,25 @@ class ProbeCommandTest {
         if (Runtime.getRuntime().availableProcessors() > 1) {
             assertNotNull(core.nanoseconds());
             assertEquals(0.5e9 * seconds(core.outcome()), core.nanoseconds(), 1e-6);
+            List<ProbeResult.AllReduce> rows = ProbeJson.read(sums).allReduce();
             assertEquals(
                     List.of(8L, 720L, 64800L),
-                    r.allReduce().stream().map(ProbeResult.AllReduce::bytes).toList());
-            for (ProbeResult.AllReduce a : r.allReduce()) {
+                    rows.stream().map(ProbeResult.AllReduce::bytes).toList());
+            for (ProbeResult.AllReduce a : rows) {
                 seconds(a.outcome());
                 assertEquals("host 2", a.engine() + " " + a.ranks());
             }
         } else {
             assertEquals(Outcome.Status.LACKING, core.outcome().status());
-            assertEquals(Outcome.Status.SKIPPED, r.allReduce().getFirst().outcome().status());
         }
+        Outcome skipped = r.allReduce().getFirst().outcome();
+        assertEquals(Outcome.Status.SKIPPED, skipped.status());
+        assertTrue(
+                String.valueOf(skipped.note())
+                        .matches(
+                                "its warm-up may take 2 s, more than .*; raise --time-budget"
+                                        + "|this process may use one CPU: .*"),
+                skipped::toString);
     }
 
     @Test
@@ -280,6 +294,7 @@ class ProbeCommandTest {
         String page = Files.readString(Path.of("../docs/probe.md"));
         Set<String> missing = new TreeSet<>();
         names(new ObjectMapper().readTree(file.toFile()), missing);
+        names(new ObjectMapper().readTree(sums.toFile()), missing);
         assertTrue(missing.size() > 60, missing::toString);
         missing.removeIf(name -> page.contains("`" + name + "`"));
         assertEquals(Set.of(), missing);
@@ -366,7 +381,7 @@ class ProbeCommandTest {
                                         result.set(5, result.get(5) + 1);
                                     }
                                 })
-                        .run(config);
+                        .run(config, PerfRun.MOST_WARM_UP_SECONDS);
         assertEquals(
                 List.of(Outcome.Status.MEASURED, Outcome.Status.MEASURED, Outcome.Status.WRONG),
                 rows.stream().map(r -> r.outcome().status()).toList());

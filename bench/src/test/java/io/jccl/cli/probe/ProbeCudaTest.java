@@ -129,7 +129,8 @@ class ProbeCudaTest {
     void aLayerAndSumsOverGpusAreMeasured() throws Exception {
         Path json = output.resolve("layer.json");
         String only = " --only layer,allreduce --hidden 16";
-        Result r = probe(Map.of("JCCL_FAKE_DEVICES", "2"), "cuda:1" + only + TINY + "2 -J " + json);
+        Result r =
+                probe(Map.of("JCCL_FAKE_DEVICES", "2"), "cuda:1" + only + TINY + "10 -J " + json);
         assertEquals(0, r.status(), r::toString);
         ProbeResult found = ProbeJson.read(json);
         assertEquals(
