@@ -1,8 +1,5 @@
 package io.jccl.bench;
 
-import static org.junit.jupiter.api.Assertions.assertTrue;
-
-import com.sun.management.ThreadMXBean;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
@@ -13,7 +10,7 @@ import io.jccl.offload.PoolOptions;
 import io.jccl.offload.Transfer;
 import io.jccl.offload.TransferEngine;
 import io.jccl.offload.TransferOptions;
-import java.lang.management.ManagementFactory;
+import io.jccl.testkit.AllocationRounds;
 import java.time.Duration;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
@@ -22,45 +19,29 @@ import org.junit.jupiter.api.parallel.Isolated;
 /** Memory and transfers create no garbage once they have run for a while. */
 @Isolated("looks at all threads")
 class OffloadAllocationTest {
-    private static final int WARM_UP = 5_000;
-    private static final int MEASURED = 5_000;
     private static final Duration WAIT = Duration.ofSeconds(30);
-    private static final ThreadMXBean THREADS = (ThreadMXBean) ManagementFactory.getThreadMXBean();
 
-    /** All threads count: most of a transfer happens on others. */
-    private static void allocatesNothing(String what, Runnable body) {
-        repeat(body, WARM_UP);
-        // Up to five times: the JIT may still be at it in the first.
-        double each = Double.POSITIVE_INFINITY;
-        for (int i = 0; i < 5 && each >= 4; i++) {
-            long before = THREADS.getTotalThreadAllocatedBytes();
-            repeat(body, MEASURED);
-            long bytes = THREADS.getTotalThreadAllocatedBytes() - before;
-            each = Math.min(each, bytes / (double) MEASURED);
-        }
-        // One object of the smallest size, 16 bytes, in every fourth round would fail; what the
-        // JVM's own threads allocate meanwhile does not.
-        assertTrue(each < 4, what + " allocates " + each + " bytes");
-    }
-
-    private static void repeat(Runnable body, int times) {
-        for (int i = 0; i < times; i++) {
-            body.run();
-        }
+    /**
+     * All threads count: most of a transfer happens on others. One object of the smallest size, 16
+     * bytes, in every fourth step would fail; what the JVM's own threads allocate meanwhile does
+     * not.
+     */
+    private static void allocatesNothing(Runnable step) {
+        AllocationRounds rounds = new AllocationRounds(1, 4, t -> true);
+        rounds.repeat(0, 5000, step);
+        rounds.assertNone();
     }
 
     @Test
     void takingAndGivingMemory() {
         try (BufferPool pool =
                 BufferPool.pinned(Device.host(), new Budgets(Map.of()), PoolOptions.DEFAULT)) {
-            allocatesNothing(
-                    "take and give",
-                    () -> {
-                        long a = pool.take(1000);
-                        long b = pool.take(300_000);
-                        pool.give(a);
-                        pool.give(b);
-                    });
+            allocatesNothing(() -> {
+                long a = pool.take(1000);
+                long b = pool.take(300_000);
+                pool.give(a);
+                pool.give(b);
+            });
         }
     }
 
@@ -78,15 +59,13 @@ class OffloadAllocationTest {
             in.await(WAIT);
             out.await(WAIT);
             Runnable compute = () -> {};
-            allocatesNothing(
-                    "a step of two transfers",
-                    () -> {
-                        in.restart().before(engine.compute());
-                        engine.compute().launchHostFunction(compute);
-                        computed.record(engine.compute());
-                        out.restart().await(WAIT);
-                        in.await(WAIT);
-                    });
+            allocatesNothing(() -> {
+                in.restart().before(engine.compute());
+                engine.compute().launchHostFunction(compute);
+                computed.record(engine.compute());
+                out.restart().await(WAIT);
+                in.await(WAIT);
+            });
         }
     }
 }

@@ -1,8 +1,5 @@
 package io.jccl.bench;
 
-import static org.junit.jupiter.api.Assertions.assertTrue;
-
-import com.sun.management.ThreadMXBean;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.offload.Budgets;
@@ -15,7 +12,7 @@ import io.jccl.offload.ScheduleOptions;
 import io.jccl.offload.Tiers;
 import io.jccl.offload.TransferEngine;
 import io.jccl.offload.TransferOptions;
-import java.lang.management.ManagementFactory;
+import io.jccl.testkit.AllocationRounds;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -27,9 +24,6 @@ import org.junit.jupiter.api.parallel.Isolated;
 @Isolated("looks at all threads")
 class ScheduleAllocationTest {
     private static final int LAYERS = 5;
-    private static final int WARM_UP = 4_000;
-    private static final int PASSES = 1_000;
-    private static final ThreadMXBean THREADS = (ThreadMXBean) ManagementFactory.getThreadMXBean();
 
     @Tag("exhaustive")
     @Test
@@ -53,28 +47,15 @@ class ScheduleAllocationTest {
                             ScheduleOptions.DEFAULT.withDepth(1))) {
                 Runnable nothing = () -> {};
                 LayerSchedule.Work work = (i, b, stream) -> stream.launchHostFunction(nothing);
-                run(s, work, WARM_UP);
-                // Up to five times: the JIT may still be at it in the first.
-                double each = Double.POSITIVE_INFINITY;
-                for (int i = 0; i < 5 && each >= 8; i++) {
-                    long before = THREADS.getTotalThreadAllocatedBytes();
-                    run(s, work, PASSES);
-                    long bytes = THREADS.getTotalThreadAllocatedBytes() - before;
-                    each = Math.min(each, bytes / (2.0 * LAYERS * PASSES));
-                }
-                // The smallest object, 16 bytes, in every other step would fail.
-                assertTrue(each < 8, "a step allocates " + each + " bytes");
+                // The smallest object, 16 bytes, for every other layer of a way would fail.
+                AllocationRounds rounds = new AllocationRounds(1, 8 * 2 * LAYERS, t -> true);
+                rounds.repeat(0, 1000, () -> s.train(work, work));
+                rounds.assertNone();
             }
         }
     }
 
     private static LayerTensor tensor(BufferPool pinned, String name) {
         return LayerTensor.pinned(name, pinned.allocate(DataType.FLOAT32, 64));
-    }
-
-    private static void run(LayerSchedule s, LayerSchedule.Work work, int passes) {
-        for (int i = 0; i < passes; i++) {
-            s.train(work, work);
-        }
     }
 }

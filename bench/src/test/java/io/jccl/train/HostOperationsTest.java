@@ -4,11 +4,10 @@ import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import com.sun.management.ThreadMXBean;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
-import java.lang.management.ManagementFactory;
+import io.jccl.testkit.AllocationRounds;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
@@ -29,8 +28,6 @@ class HostOperationsTest {
     private static final int WIDTH = HEADS * SIZE;
     private static final int ROWS = SEQUENCES * CONTEXT;
     private static final int TOKENS = 67;
-    private static final long PATIENCE_NANOS = TimeUnit.MINUTES.toNanos(1);
-    private static final ThreadMXBean THREADS = (ThreadMXBean) ManagementFactory.getThreadMXBean();
 
     /**
      * All operations one after the other; rows and elements are not multiples of what is shared.
@@ -165,18 +162,10 @@ class HostOperationsTest {
         }
     }
 
-    /** Less than one object in two calls; the compiler may come late on a busy machine. */
+    /** Less than one object in two calls. */
     private static void allocatesNothing(Runnable body) {
-        long end = System.nanoTime() + PATIENCE_NANOS;
-        double bytes;
-        int times = 200;
-        do {
-            long before = THREADS.getCurrentThreadAllocatedBytes();
-            for (int i = 0; i < times; i++) {
-                body.run();
-            }
-            bytes = (THREADS.getCurrentThreadAllocatedBytes() - before) / (double) times;
-        } while (bytes >= 8 && System.nanoTime() < end);
-        assertTrue(bytes < 8, bytes + " bytes a call");
+        AllocationRounds rounds = new AllocationRounds(1, 8, t -> false);
+        rounds.repeat(0, 200, body);
+        rounds.assertNone();
     }
 }

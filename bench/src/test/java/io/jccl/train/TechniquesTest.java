@@ -4,23 +4,20 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import com.sun.management.ThreadMXBean;
 import io.jccl.Communicator;
 import io.jccl.offload.optim.Adam;
 import io.jccl.offload.optim.Optimizer;
 import io.jccl.offload.optim.Sgd;
 import io.jccl.parallel.Compression;
 import io.jccl.parallel.ExpertRouter;
-import java.lang.management.ManagementFactory;
+import io.jccl.testkit.AllocationRounds;
 import java.nio.file.Path;
-import java.util.Arrays;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Set;
-import java.util.concurrent.CyclicBarrier;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 import org.jspecify.annotations.Nullable;
@@ -584,43 +581,17 @@ class TechniquesTest {
     @CsvSource("single, 0")
     void stepsAllocateNothing(String techniques, int experts) {
         RunSettings s = settings(techniques, experts, 1, Adam.defaults(), 10_000);
-        ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
         int ranks = s.techniques().ranks();
-        double[] bytes = new double[ranks];
-        // Until everything is compiled: two windows in a row on all ranks, or two minutes.
-        long end = System.nanoTime() + TimeUnit.MINUTES.toNanos(2);
-        int[] clean = new int[1];
-        boolean[] done = new boolean[1];
-        CyclicBarrier allMeasured =
-                new CyclicBarrier(
-                        ranks,
-                        () -> {
-                            boolean now = Arrays.stream(bytes).allMatch(b -> b < LEAST_BYTES);
-                            clean[0] = now ? clean[0] + 1 : 0;
-                            done[0] = clean[0] == 2 || System.nanoTime() > end;
-                        });
+        AllocationRounds rounds = new AllocationRounds(ranks, LEAST_BYTES, t -> false);
         Communicator.runLocal(
                 ranks,
                 comm -> {
                     try (GptTrainer trainer = new GptTrainer(comm, CORPUS, s)) {
                         trainer.initialize();
-                        while (!done[0]) {
-                            long before = threads.getCurrentThreadAllocatedBytes();
-                            for (int i = 0; i < 50; i++) {
-                                trainer.step();
-                            }
-                            long after = threads.getCurrentThreadAllocatedBytes();
-                            bytes[comm.rank()] = (after - before) / 50.0;
-                            allMeasured.await(5, TimeUnit.MINUTES);
-                        }
+                        rounds.repeat(comm.rank(), 50, trainer::step);
                     }
                 });
-        for (int r = 0; r < ranks; r++) {
-            System.out.printf("%s: %.1f bytes a step on rank %d%n", techniques, bytes[r], r);
-            assertTrue(
-                    bytes[r] < LEAST_BYTES,
-                    techniques + ": " + bytes[r] + " bytes a step on rank " + r);
-        }
+        rounds.assertNone();
     }
 
     @Tag("exhaustive")

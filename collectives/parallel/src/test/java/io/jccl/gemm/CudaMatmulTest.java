@@ -6,7 +6,6 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import com.sun.management.ThreadMXBean;
 import io.jccl.bindings.CublasException;
 import io.jccl.bindings.CudaException;
 import io.jccl.bindings.CudaFatalException;
@@ -19,8 +18,8 @@ import io.jccl.device.Stream;
 import io.jccl.testfake.FakeBuild;
 import io.jccl.testfake.TestFake;
 import io.jccl.testfake.UsesFakes;
+import io.jccl.testkit.AllocationRounds;
 import io.jccl.testkit.Workers;
-import java.lang.management.ManagementFactory;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
@@ -43,7 +42,6 @@ import org.junit.jupiter.params.provider.ValueSource;
 @Timeout(120)
 class CudaMatmulTest {
     private static final Duration LIMIT = Duration.ofSeconds(60);
-    private static final ThreadMXBean THREADS = (ThreadMXBean) ManagementFactory.getThreadMXBean();
 
     private long handles;
     private Device gpu = Device.host();
@@ -292,16 +290,13 @@ class CudaMatmulTest {
     @Test
     void allocatesNothingPerProduct() {
         onSquares((matmul, x, z, stream) -> {
-            long bytes = 1;
-            for (int round = 0; round < 800 && bytes > 0; round++) {
-                long before = THREADS.getCurrentThreadAllocatedBytes();
-                for (int i = 0; i < 100; i++) {
-                    matmul.multiply(x, x, z, 1, stream);
-                }
-                bytes = (THREADS.getCurrentThreadAllocatedBytes() - before) / 100;
-                stream.synchronize(LIMIT);
-            }
-            assertEquals(0, bytes, "bytes per product");
+            AllocationRounds rounds = new AllocationRounds(1);
+            rounds.repeat(
+                    0,
+                    100,
+                    () -> matmul.multiply(x, x, z, 1, stream),
+                    () -> stream.synchronize(LIMIT));
+            rounds.assertNone();
         });
     }
 

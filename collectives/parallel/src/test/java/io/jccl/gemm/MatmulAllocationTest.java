@@ -1,12 +1,10 @@
 package io.jccl.gemm;
 
-import static org.junit.jupiter.api.Assertions.assertEquals;
-
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
-import io.jccl.testkit.AllocatedBytes;
+import io.jccl.testkit.AllocationRounds;
 import java.time.Duration;
 import java.util.List;
 import org.junit.jupiter.api.Test;
@@ -30,19 +28,19 @@ class MatmulAllocationTest {
             Matrix y = Matrix.of(b, 140, 150);
             Matrix z = Matrix.of(c, 130, 150);
             for (Stream on : List.of(stream, host.defaultStream())) {
-                // Until the compiler is done: vectors are objects in code that it has not seen yet.
-                long end = System.nanoTime() + LIMIT.toNanos();
-                long bytes;
-                do {
-                    AllocatedBytes allocated =
-                            AllocatedBytes.from(t -> t.getName().startsWith("jccl-"));
-                    for (int i = 0; i < 50; i++) {
-                        matmul.multiply(x, y, z, 1, on);
-                    }
-                    on.synchronize(LIMIT);
-                    bytes = allocated.since() / 50;
-                } while (bytes > 0 && System.nanoTime() < end);
-                assertEquals(0, bytes, "bytes per product on " + on);
+                // A step is 50 products and the wait for the threads that compute them.
+                AllocationRounds rounds =
+                        new AllocationRounds(1, 50, t -> t.getName().startsWith("jccl-"));
+                rounds.repeat(
+                        0,
+                        1,
+                        () -> {
+                            for (int i = 0; i < 50; i++) {
+                                matmul.multiply(x, y, z, 1, on);
+                            }
+                            on.synchronize(LIMIT);
+                        });
+                rounds.assertNone();
             }
         }
     }

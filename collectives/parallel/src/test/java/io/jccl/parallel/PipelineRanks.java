@@ -2,16 +2,14 @@ package io.jccl.parallel;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
-import com.sun.management.ThreadMXBean;
 import io.jccl.Communicator;
-import io.jccl.ReduceOp;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.gemm.Matmul;
 import io.jccl.gemm.Matrix;
-import java.lang.management.ManagementFactory;
+import io.jccl.testkit.AllocationRounds;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
@@ -23,7 +21,6 @@ import org.jspecify.annotations.Nullable;
  */
 final class PipelineRanks {
     static final int LAYERS = 5;
-    private static final ThreadMXBean THREADS = (ThreadMXBean) ManagementFactory.getThreadMXBean();
 
     private PipelineRanks() {}
 
@@ -309,30 +306,21 @@ final class PipelineRanks {
         }
     }
 
-    /** The least bytes that a run allocates on this thread, once the compilers are done. */
-    static long allocated(Communicator comm, PipelineSchedule schedule, boolean overlap) {
+    /** Runs that must not allocate on this thread. */
+    static void repeat(
+            Communicator comm,
+            PipelineSchedule schedule,
+            boolean overlap,
+            AllocationRounds rounds) {
         int slots = schedule.inFlight(comm.size(), comm.rank(), 6);
         var options =
                 PipelineOptions.of(6, DataType.FLOAT32, 64)
                         .withSchedule(schedule)
                         .withOverlap(overlap);
-        long least = Long.MAX_VALUE;
         try (Chain chain = new Chain(comm, 4, 16, 6, slots, 1);
                 Pipeline pipeline = Pipeline.create(comm, new Bare(chain), options)) {
-            // On a busy machine the compilers come late; ranks agree on when to stop.
-            Buffer most = chain.errors[0].buffer();
-            for (int round = 0; round < 600 && (round == 0 || most.get(0) > 0); round++) {
-                long before = THREADS.getCurrentThreadAllocatedBytes();
-                for (int i = 0; i < 50; i++) {
-                    pipeline.run();
-                }
-                long bytes = THREADS.getCurrentThreadAllocatedBytes() - before;
-                least = Math.min(least, bytes / 50);
-                most.set(0, (double) least);
-                comm.allReduce(most, ReduceOp.MAX, comm.device().defaultStream());
-            }
+            rounds.repeat(comm.rank(), 50, pipeline::run);
         }
-        return least;
     }
 
     /** Products alone: elements one by one and copies of buffers are what a test may allocate. */

@@ -5,7 +5,6 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import com.sun.management.ThreadMXBean;
 import io.jccl.bindings.CudaException;
 import io.jccl.bindings.CudaFatalException;
 import io.jccl.compute.Compute;
@@ -19,9 +18,9 @@ import io.jccl.error.JcclException;
 import io.jccl.testfake.FakeBuild;
 import io.jccl.testfake.TestFake;
 import io.jccl.testfake.UsesFakes;
+import io.jccl.testkit.AllocationRounds;
 import io.jccl.testkit.Workers;
 import java.io.IOException;
-import java.lang.management.ManagementFactory;
 import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -46,7 +45,7 @@ import org.junit.jupiter.params.provider.EnumSource;
 
 /** Loading and launching: where, how often, in graphs, and what goes wrong. */
 @UsesFakes
-@Timeout(value = 2, unit = TimeUnit.MINUTES)
+@Timeout(value = 3, unit = TimeUnit.MINUTES)
 class CudaKernelTest {
     private static final int N = 1000;
 
@@ -122,22 +121,14 @@ class CudaKernelTest {
 
     @Test
     void aLaunchAllocatesNothing() {
-        ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
         Device device = TestFake.device(0);
         try (Compute c = Compute.of(device);
                 Stream stream = device.newStream();
                 Buffer x = device.allocate(DataType.FLOAT32, 1);
                 Buffer y = device.allocate(DataType.FLOAT32, 1)) {
-            long least = Long.MAX_VALUE;
-            for (int round = 0; round < 500 && least > 0; round++) {
-                long before = threads.getCurrentThreadAllocatedBytes();
-                for (int i = 0; i < 200; i++) {
-                    c.axpy(1, x, y, stream);
-                }
-                least = Math.min(least, threads.getCurrentThreadAllocatedBytes() - before);
-                stream.synchronize();
-            }
-            assertEquals(0, least);
+            AllocationRounds rounds = new AllocationRounds(1, 0.005, t -> false);
+            rounds.repeat(0, 200, () -> c.axpy(1, x, y, stream), stream::synchronize);
+            rounds.assertNone();
         }
     }
 

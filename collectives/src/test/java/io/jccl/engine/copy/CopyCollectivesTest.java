@@ -6,7 +6,6 @@ import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import com.sun.management.ThreadMXBean;
 import io.jccl.PeerCopies;
 import io.jccl.bindings.CudaException;
 import io.jccl.device.Buffer;
@@ -19,6 +18,7 @@ import io.jccl.device.cuda.Gpus;
 import io.jccl.error.JcclTimeoutException;
 import io.jccl.testfake.TestFake;
 import io.jccl.testfake.UsesFakes;
+import io.jccl.testkit.AllocationRounds;
 import io.jccl.testkit.Messages;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.Operation;
@@ -30,7 +30,6 @@ import io.jccl.topology.plan.Channel;
 import io.jccl.topology.plan.Hop;
 import io.jccl.topology.plan.Plan;
 import java.lang.foreign.MemorySegment;
-import java.lang.management.ManagementFactory;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -52,7 +51,7 @@ import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 @UsesFakes
-@Timeout(value = 2, unit = TimeUnit.MINUTES)
+@Timeout(value = 3, unit = TimeUnit.MINUTES)
 class CopyCollectivesTest {
     private static final Duration PATIENCE = Duration.ofSeconds(30);
     private static final Duration SHORT = Duration.ofMillis(60);
@@ -706,26 +705,16 @@ class CopyCollectivesTest {
     /** What a call costs, after the first of its size. */
     @Test
     void nothingIsAllocatedInSteadyState() {
-        ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
         try (PeerCopies copies = PeerCopies.of(devices(4), rings(4), PeerCopies.Settings.DEFAULT)) {
             for (Operation op : OPERATIONS) {
                 try (Run run = new Run(devices(4), op, 1, 500, DataType.INT8, false)) {
-                    long streams = 0;
-                    long least = Long.MAX_VALUE;
-                    // Once compiled, calls allocate nothing; before, the interpreter's lambdas.
-                    for (int round = 0; round < 240 && least > 0; round++) {
-                        long before = threads.getCurrentThreadAllocatedBytes();
-                        for (int i = 0; i < 100; i++) {
-                            run.call(copies);
-                        }
-                        least = Math.min(least, threads.getCurrentThreadAllocatedBytes() - before);
-                        run.synchronize();
-                        if (round == 0) {
-                            streams = TestFake.live("all");
-                        }
-                    }
+                    run.call(copies);
+                    run.synchronize();
+                    long streams = TestFake.live("all");
+                    AllocationRounds rounds = new AllocationRounds(1, 0.01, t -> false);
+                    rounds.repeat(0, 100, () -> run.call(copies), run::synchronize);
                     assertEquals(streams, TestFake.live("all"), "nor of CUDA's objects");
-                    assertEquals(0, least, op + ": bytes in 100 calls");
+                    rounds.assertNone();
                     run.check();
                 }
             }

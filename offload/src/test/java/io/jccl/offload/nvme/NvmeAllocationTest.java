@@ -1,7 +1,6 @@
 package io.jccl.offload.nvme;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
-import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
@@ -9,7 +8,7 @@ import io.jccl.device.Device;
 import io.jccl.offload.Budgets;
 import io.jccl.offload.BufferPool;
 import io.jccl.offload.PoolOptions;
-import io.jccl.testkit.AllocatedBytes;
+import io.jccl.testkit.AllocationRounds;
 import java.nio.file.Path;
 import java.util.Map;
 import org.junit.jupiter.api.Tag;
@@ -19,9 +18,6 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 /** No read or write allocates on the Java heap, on the caller or on the store's threads. */
 class NvmeAllocationTest {
-    private static final int WARM_UP = 1_000;
-    private static final int MEASURED = 1_000;
-
     @TempDir private Path folder;
 
     /** In place, and copied since the address is not a multiple of the alignment. */
@@ -38,21 +34,20 @@ class NvmeAllocationTest {
                 Buffer whole = pool.allocate(DataType.FLOAT32, 4096);
                 Buffer buffer = whole.slice(offset, 2048)) {
             Region region = store.region("r", DataType.FLOAT32, 2048);
-            repeat(store, region, buffer, WARM_UP);
-            // Until the JIT is done with it, which takes its time on a busy machine.
-            double bytes = Double.POSITIVE_INFINITY;
-            int rounds = WARM_UP;
-            for (int i = 0; i < 30 && bytes >= 0.5; i++) {
-                AllocatedBytes allocated =
-                        AllocatedBytes.from(t -> t.getName().startsWith("jccl-nvme-"));
-                repeat(store, region, buffer, MEASURED);
-                bytes = Math.min(bytes, allocated.since() / (double) MEASURED);
-                rounds += MEASURED;
-            }
-            // One object of 16 bytes in every 32nd round would fail; what the JVM itself allocates
+            // One object of 16 bytes in every 32nd step would fail; what the JVM itself allocates
             // now and then on a thread does not.
-            assertTrue(bytes < 0.5, "a write and a read allocate " + bytes + " bytes");
-            assertEquals(offset == 0 ? 0L : 4L * rounds, store.stats().copiedBlocks());
+            AllocationRounds rounds =
+                    new AllocationRounds(1, 0.5, t -> t.getName().startsWith("jccl-nvme-"));
+            long[] steps = new long[1];
+            rounds.repeat(
+                    0,
+                    1000,
+                    () -> {
+                        writeAndRead(store, region, buffer);
+                        steps[0]++;
+                    });
+            rounds.assertNone();
+            assertEquals(offset == 0 ? 0L : 4L * steps[0], store.stats().copiedBlocks());
         }
     }
 
@@ -63,14 +58,12 @@ class NvmeAllocationTest {
         allocatesNothing(offset);
     }
 
-    private static void repeat(NvmeStore store, Region region, Buffer buffer, int times) {
-        for (int i = 0; i < times; i++) {
-            try (IoTicket t = store.write(region, 0, buffer)) {
-                t.await(NvmeStoreTest.WAIT);
-            }
-            try (IoTicket t = store.read(region, 0, buffer)) {
-                t.await(NvmeStoreTest.WAIT);
-            }
+    private static void writeAndRead(NvmeStore store, Region region, Buffer buffer) {
+        try (IoTicket t = store.write(region, 0, buffer)) {
+            t.await(NvmeStoreTest.WAIT);
+        }
+        try (IoTicket t = store.read(region, 0, buffer)) {
+            t.await(NvmeStoreTest.WAIT);
         }
     }
 }

@@ -5,13 +5,12 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import com.sun.management.ThreadMXBean;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.kernel.Chunks;
+import io.jccl.testkit.AllocationRounds;
 import java.lang.foreign.ValueLayout;
-import java.lang.management.ManagementFactory;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
@@ -330,20 +329,12 @@ class OpenRulesTest {
     @ParameterizedTest
     @MethodSource("rules")
     void stepsAllocateNothing(Optimizer o) {
-        ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
         try (OptimizerState s = OptimizerState.allocate(o, HOST, 300);
                 Buffer g = random(new Random(1), DataType.FLOAT32, 300, 1)) {
-            int steps = 500;
-            long bytes = Long.MAX_VALUE;
-            // Until it is compiled, which takes its time on a busy machine.
-            for (int round = 0; round < 400 && bytes >= 16L * steps; round++) {
-                long before = threads.getCurrentThreadAllocatedBytes();
-                for (int t = 1; t <= steps; t++) {
-                    o.step(s, 0, g, null, round * steps + t, 1e-3, 1);
-                }
-                bytes = threads.getCurrentThreadAllocatedBytes() - before;
-            }
-            assertTrue(bytes < 16L * steps, bytes + " bytes in " + steps + " steps");
+            AllocationRounds rounds = new AllocationRounds(1, 16, t -> false);
+            int[] step = new int[1];
+            rounds.repeat(0, 500, () -> o.step(s, 0, g, null, ++step[0], 1e-3, 1));
+            rounds.assertNone();
         }
     }
 
