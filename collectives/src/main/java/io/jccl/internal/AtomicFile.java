@@ -6,13 +6,41 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
+import org.jspecify.annotations.Nullable;
 
 /**
  * Atomic file replacement: a file is written under another name in the same folder, and renamed
  * once its content is on the disk. A process that ends before that leaves the old file unchanged.
  */
 public final class AtomicFile {
+    /** Linux gives up after as many. */
+    private static final int MOST_LINKS = 40;
+
     private AtomicFile() {}
+
+    /**
+     * The file that takes the place of another one: where links lead to.
+     *
+     * @param file a name that someone gave
+     * @return null if it names no file, but a pipe, a device, or what this process has open, such
+     *     as {@code /dev/stdout}: that is written to, and not replaced
+     * @throws IOException if a link cannot be read
+     */
+    public static @Nullable Path replaceable(Path file) throws IOException {
+        Path at = file.toAbsolutePath();
+        for (int links = 0; ; links++) {
+            Path folder = at.getParent();
+            if (folder != null
+                    && Files.isDirectory(folder)
+                    && folder.toRealPath().startsWith("/proc")) {
+                return null;
+            }
+            if (links == MOST_LINKS || !Files.isSymbolicLink(at)) {
+                return Files.exists(at) && !Files.isRegularFile(at) ? null : at;
+            }
+            at = at.resolveSibling(Files.readSymbolicLink(at));
+        }
+    }
 
     /** Writes the content of a file. */
     @FunctionalInterface
@@ -30,12 +58,16 @@ public final class AtomicFile {
      * Writes a file, first with {@code .part} added to its name. Afterwards its content is on the
      * disk; its name is, after {@link #force} was called for the folder.
      *
-     * @param file an existing file is replaced
+     * @param file an existing file is replaced, also where a link leads to it
      * @param body writes the content
      * @throws IOException if writing fails; the file is then unchanged
      */
     public static void write(Path file, Body body) throws IOException {
-        Path part = file.resolveSibling(file.getFileName() + ".part");
+        Path to = replaceable(file);
+        if (to == null) {
+            throw new IOException(file + " is a folder, pipe or device, expected a file");
+        }
+        Path part = to.resolveSibling(to.getFileName() + ".part");
         try {
             try (FileChannel c =
                     FileChannel.open(
@@ -46,7 +78,7 @@ public final class AtomicFile {
                 body.writeTo(c);
                 c.force(true);
             }
-            rename(part, file);
+            rename(part, to);
         } catch (IOException | RuntimeException | Error e) {
             discard(part, e);
             throw e;

@@ -1,13 +1,12 @@
 package io.jccl.offload;
 
 import io.jccl.internal.AtomicFile;
-import java.io.BufferedWriter;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.io.Writer;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
 import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
@@ -48,7 +47,7 @@ public final class ChromeTrace implements AutoCloseable {
     private static final Track[] TRACKS = Track.values();
 
     private final Path file;
-    private final Path part;
+    private final @Nullable Path part;
     private final long limit;
     private final long origin = System.nanoTime();
 
@@ -68,7 +67,7 @@ public final class ChromeTrace implements AutoCloseable {
     private boolean closed;
     private @Nullable IOException failure;
 
-    private ChromeTrace(Path file, Path part, Writer out, long limit) {
+    private ChromeTrace(Path file, @Nullable Path part, Writer out, long limit) {
         this.file = file;
         this.part = part;
         this.out = out;
@@ -82,7 +81,8 @@ public final class ChromeTrace implements AutoCloseable {
     /**
      * Begins a file of at most eight million events.
      *
-     * @param file its name; an existing file is replaced when the trace is closed
+     * @param file its name; an existing file is replaced when the trace is closed, a pipe or device
+     *     is written to
      * @return the trace
      * @throws IOException if its folder does not exist or is not writable
      */
@@ -93,7 +93,8 @@ public final class ChromeTrace implements AutoCloseable {
     /**
      * Begins a file.
      *
-     * @param file its name; an existing file is replaced when the trace is closed
+     * @param file its name; an existing file is replaced when the trace is closed, a pipe or device
+     *     is written to
      * @param limit most events to keep, 1 or more; about 100 bytes each
      * @return the trace
      * @throws IOException if its folder does not exist or is not writable
@@ -103,7 +104,7 @@ public final class ChromeTrace implements AutoCloseable {
             throw new IllegalArgumentException("limit is " + limit + ", expected 1 or more");
         }
         Path whole = file.toAbsolutePath();
-        Path folder = Objects.requireNonNullElse(whole.getParent(), whole);
+        Path folder = folder(whole);
         if (Files.isDirectory(whole) || !Files.isDirectory(folder)) {
             throw new IOException(
                     "the trace '"
@@ -114,11 +115,21 @@ public final class ChromeTrace implements AutoCloseable {
                                     : "folder " + folder + " does not exist")
                             + "; give a file in a folder that exists");
         }
-        Path part = Files.createTempFile(folder, "." + whole.getFileName(), ".part");
-        BufferedWriter out = Files.newBufferedWriter(part, StandardCharsets.UTF_8);
-        ChromeTrace trace = new ChromeTrace(whole, part, out, limit);
+        Path to = AtomicFile.replaceable(whole);
+        ChromeTrace trace;
+        if (to == null) {
+            Writer out = Files.newBufferedWriter(whole, StandardOpenOption.APPEND);
+            trace = new ChromeTrace(whole, null, out, limit);
+        } else {
+            Path part = Files.createTempFile(folder(to), "." + to.getFileName(), ".part");
+            trace = new ChromeTrace(to, part, Files.newBufferedWriter(part), limit);
+        }
         trace.header();
         return trace;
+    }
+
+    private static Path folder(Path whole) {
+        return Objects.requireNonNullElse(whole.getParent(), whole);
     }
 
     private synchronized void header() {
@@ -242,9 +253,13 @@ public final class ChromeTrace implements AutoCloseable {
             if (failure != null) {
                 throw failure;
             }
-            AtomicFile.rename(part, file);
+            if (part != null) {
+                AtomicFile.rename(part, file);
+            }
         } catch (IOException e) {
-            AtomicFile.discard(part, e);
+            if (part != null) {
+                AtomicFile.discard(part, e);
+            }
             throw new UncheckedIOException(
                     "the trace " + file + " could not be written: " + e.getMessage(), e);
         }

@@ -704,6 +704,17 @@ class LayerScheduleTest {
     }
 
     @Test
+    void aTraceGoesWhereALinkLeads(@TempDir Path folder) throws Exception {
+        Path file = Files.writeString(folder.resolve("trace.json"), "old");
+        Path link = Files.createSymbolicLink(folder.resolve("link"), file);
+        try (ChromeTrace trace = ChromeTrace.open(link)) {
+            trace.record(ChromeTrace.Track.COMPUTE, "a", "b", 0, 5, 1);
+        }
+        assertEquals(1, spans(file).size());
+        assertEquals(file, Files.readSymbolicLink(link));
+    }
+
+    @Test
     void aFlightRecordingHasTheEvents(@TempDir Path folder) throws Exception {
         Path file = folder.resolve("schedule.jfr");
         Fixture f = six(false, 2);

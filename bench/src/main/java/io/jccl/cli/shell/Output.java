@@ -6,10 +6,11 @@ import io.jccl.internal.AtomicFile;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
-/** Files that appear whole or not at all. */
+/** Files that appear whole or not at all; pipes and devices are written to. */
 public final class Output {
     private Output() {}
 
@@ -21,15 +22,7 @@ public final class Output {
      * @throws IOException if it cannot; the message suggests a remedy
      */
     public static void checkWritable(String option, Path file) throws IOException {
-        Path folder = folder(file);
-        String fault =
-                Files.isDirectory(file)
-                        ? "it is a folder"
-                        : !Files.isDirectory(folder)
-                                ? "folder " + folder + " does not exist"
-                                : !Files.isWritable(folder)
-                                        ? "folder " + folder + " is not writable"
-                                        : "";
+        String fault = fault(file);
         if (!fault.isEmpty()) {
             throw new IOException(
                     format(
@@ -39,17 +32,38 @@ public final class Output {
         }
     }
 
+    private static String fault(Path file) throws IOException {
+        if (Files.isDirectory(file)) {
+            return "it is a folder";
+        }
+        Path to = AtomicFile.replaceable(file);
+        if (to == null) {
+            return Files.isWritable(file) ? "" : "this user may not write to it";
+        }
+        Path folder = folder(to);
+        if (!Files.isDirectory(folder)) {
+            return "folder " + folder + " does not exist";
+        }
+        return Files.isWritable(folder) ? "" : "folder " + folder + " is not writable";
+    }
+
     /**
-     * Writes files: first all of them under temporary names, then moves them into place.
+     * Writes files: first all of them under temporary names, then moves them into place, where
+     * links lead to. To pipes and devices it appends.
      *
      * @param texts what to write where
      * @throws IOException if one cannot be written; then none has changed, unless moving failed
      */
     public static void write(Map<Path, String> texts) throws IOException {
         Map<Path, Path> parts = new LinkedHashMap<>();
+        Map<Path, String> direct = new LinkedHashMap<>();
         try {
             for (Map.Entry<Path, String> e : texts.entrySet()) {
-                Path file = e.getKey();
+                Path file = AtomicFile.replaceable(e.getKey());
+                if (file == null) {
+                    direct.put(e.getKey(), e.getValue());
+                    continue;
+                }
                 // Not createTempFile, whose files other users may not read.
                 Path part =
                         folder(file)
@@ -62,6 +76,9 @@ public final class Output {
             }
             for (Map.Entry<Path, Path> e : parts.entrySet()) {
                 AtomicFile.rename(e.getValue(), e.getKey());
+            }
+            for (Map.Entry<Path, String> e : direct.entrySet()) {
+                Files.writeString(e.getKey(), e.getValue(), StandardOpenOption.APPEND);
             }
         } finally {
             for (Path part : parts.values()) {

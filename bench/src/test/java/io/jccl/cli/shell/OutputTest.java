@@ -1,0 +1,125 @@
+package io.jccl.cli.shell;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
+
+import java.io.IOException;
+import java.io.OutputStream;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+
+/** What stands in the place of a file that is to be written is not lost. */
+@Timeout(value = 1, unit = TimeUnit.MINUTES)
+class OutputTest {
+    @TempDir private Path folder;
+
+    private static void write(Path file, String text) throws IOException {
+        Output.checkWritable("--json", file);
+        Output.write(Map.of(file, text));
+    }
+
+    private List<String> names() throws IOException {
+        try (Stream<Path> all = Files.list(folder)) {
+            return all.map(p -> p.getFileName().toString()).sorted().toList();
+        }
+    }
+
+    @Test
+    void aFileIsReplaced() throws IOException {
+        Path file = folder.resolve("a");
+        write(file, "one\n");
+        write(file, "two\n");
+        assertEquals("two\n", Files.readString(file));
+        assertEquals(List.of("a"), names());
+    }
+
+    @Test
+    void linksStayAndLeadToWhatIsWritten() throws IOException {
+        Path other = Files.createDirectory(folder.resolve("other"));
+        Path file = Files.writeString(other.resolve("file"), "old\n");
+        Path link = Files.createSymbolicLink(folder.resolve("link"), Path.of("other/file"));
+        Path second = Files.createSymbolicLink(folder.resolve("second"), link);
+        write(second, "new\n");
+        assertEquals("new\n", Files.readString(file));
+        assertEquals(Path.of("other/file"), Files.readSymbolicLink(link));
+        assertEquals(link, Files.readSymbolicLink(second));
+
+        Path none = Files.createSymbolicLink(folder.resolve("none"), Path.of("other/none"));
+        write(none, "first\n");
+        assertEquals("first\n", Files.readString(other.resolve("none")));
+        assertTrue(Files.isSymbolicLink(none));
+    }
+
+    @Test
+    void aPipeIsWrittenTo() throws Exception {
+        Path pipe = folder.resolve("pipe");
+        Process made = new ProcessBuilder("mkfifo", pipe.toString()).start();
+        assumeTrue(made.waitFor() == 0, "no mkfifo");
+        CompletableFuture<String> read =
+                CompletableFuture.supplyAsync(() -> {
+                    try {
+                        return Files.readString(pipe);
+                    } catch (IOException e) {
+                        throw new IllegalStateException(e);
+                    }
+                });
+        write(pipe, "text\n");
+        assertEquals("text\n", read.get(30, TimeUnit.SECONDS));
+        assertTrue(Files.exists(pipe) && !Files.isRegularFile(pipe));
+        assertEquals(List.of("pipe"), names());
+    }
+
+    /** As {@code /dev/stdout}, where the shell has sent it to a file. */
+    @Test
+    void whatThisProcessHasOpenIsAppendedTo() throws IOException {
+        Path descriptors = Path.of("/proc/self/fd");
+        assumeTrue(Files.isDirectory(descriptors), "not Linux");
+        Path file = folder.toRealPath().resolve("out");
+        try (OutputStream out = Files.newOutputStream(file)) {
+            out.write("before\n".getBytes(StandardCharsets.UTF_8));
+            Path open;
+            try (Stream<Path> all = Files.list(descriptors)) {
+                open =
+                        all.filter(
+                                        p -> {
+                                            try {
+                                                return Files.readSymbolicLink(p).equals(file);
+                                            } catch (IOException e) {
+                                                return false; // that of the list
+                                            }
+                                        })
+                                .findFirst()
+                                .orElseThrow();
+            }
+            write(open, "text\n");
+            write(Files.createSymbolicLink(folder.resolve("link"), open), "more\n");
+        }
+        assertEquals("before\ntext\nmore\n", Files.readString(file));
+        assertEquals(List.of("link", "out"), names());
+    }
+
+    @Test
+    void wrongPlacesAreRefused() {
+        Path none = folder.resolve("none/a");
+        for (Path wrong : List.of(folder, none)) {
+            String message =
+                    String.valueOf(
+                            assertThrows(
+                                            IOException.class,
+                                            () -> Output.checkWritable("--json", wrong))
+                                    .getMessage());
+            assertTrue(message.startsWith("--json '" + wrong + "' cannot be written: "), message);
+        }
+    }
+}
