@@ -3,9 +3,11 @@ package io.jccl.internal;
 import java.io.IOException;
 import java.nio.channels.FileChannel;
 import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
+import java.nio.file.attribute.BasicFileAttributes;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -13,9 +15,6 @@ import org.jspecify.annotations.Nullable;
  * once its content is on the disk. A process that ends before that leaves the old file unchanged.
  */
 public final class AtomicFile {
-    /** Linux gives up after as many. */
-    private static final int MOST_LINKS = 40;
-
     private AtomicFile() {}
 
     /**
@@ -24,19 +23,25 @@ public final class AtomicFile {
      * @param file a name that someone gave
      * @return null if it names no file, but a pipe, a device, or what this process has open, such
      *     as {@code /dev/stdout}: that is written to, and not replaced
-     * @throws IOException if a link cannot be read
+     * @throws IOException if a link cannot be followed, or may not: the kernel refuses those that
+     *     another user left in a folder like {@code /tmp}
      */
     public static @Nullable Path replaceable(Path file) throws IOException {
         Path at = file.toAbsolutePath();
-        for (int links = 0; ; links++) {
+        for (; ; ) {
             Path folder = at.getParent();
             if (folder != null
                     && Files.isDirectory(folder)
                     && folder.toRealPath().startsWith("/proc")) {
                 return null;
             }
-            if (links == MOST_LINKS || !Files.isSymbolicLink(at)) {
+            if (!Files.isSymbolicLink(at)) {
                 return Files.exists(at) && !Files.isRegularFile(at) ? null : at;
+            }
+            try {
+                Files.readAttributes(at, BasicFileAttributes.class);
+            } catch (NoSuchFileException e) {
+                // It leads to a file that is to be made.
             }
             at = at.resolveSibling(Files.readSymbolicLink(at));
         }
@@ -58,16 +63,12 @@ public final class AtomicFile {
      * Writes a file, first with {@code .part} added to its name. Afterwards its content is on the
      * disk; its name is, after {@link #force} was called for the folder.
      *
-     * @param file an existing file is replaced, also where a link leads to it
+     * @param file an existing file is replaced
      * @param body writes the content
      * @throws IOException if writing fails; the file is then unchanged
      */
     public static void write(Path file, Body body) throws IOException {
-        Path to = replaceable(file);
-        if (to == null) {
-            throw new IOException(file + " is a folder, pipe or device, expected a file");
-        }
-        Path part = to.resolveSibling(to.getFileName() + ".part");
+        Path part = file.resolveSibling(file.getFileName() + ".part");
         try {
             try (FileChannel c =
                     FileChannel.open(
@@ -78,7 +79,7 @@ public final class AtomicFile {
                 body.writeTo(c);
                 c.force(true);
             }
-            rename(part, to);
+            rename(part, file);
         } catch (IOException | RuntimeException | Error e) {
             discard(part, e);
             throw e;

@@ -103,8 +103,9 @@ public final class ChromeTrace implements AutoCloseable {
         if (limit < 1) {
             throw new IllegalArgumentException("limit is " + limit + ", expected 1 or more");
         }
-        Path whole = file.toAbsolutePath();
-        Path folder = folder(whole);
+        Path to = AtomicFile.replaceable(file);
+        Path whole = to == null ? file.toAbsolutePath() : to;
+        Path folder = Objects.requireNonNullElse(whole.getParent(), whole);
         if (Files.isDirectory(whole) || !Files.isDirectory(folder)) {
             throw new IOException(
                     "the trace '"
@@ -115,21 +116,17 @@ public final class ChromeTrace implements AutoCloseable {
                                     : "folder " + folder + " does not exist")
                             + "; give a file in a folder that exists");
         }
-        Path to = AtomicFile.replaceable(whole);
-        ChromeTrace trace;
-        if (to == null) {
-            Writer out = Files.newBufferedWriter(whole, StandardOpenOption.APPEND);
-            trace = new ChromeTrace(whole, null, out, limit);
-        } else {
-            Path part = Files.createTempFile(folder(to), "." + to.getFileName(), ".part");
-            trace = new ChromeTrace(to, part, Files.newBufferedWriter(part), limit);
-        }
+        Path part =
+                to == null
+                        ? null
+                        : Files.createTempFile(folder, "." + whole.getFileName(), ".part");
+        Writer out =
+                part == null
+                        ? Files.newBufferedWriter(whole, StandardOpenOption.APPEND)
+                        : Files.newBufferedWriter(part);
+        ChromeTrace trace = new ChromeTrace(whole, part, out, limit);
         trace.header();
         return trace;
-    }
-
-    private static Path folder(Path whole) {
-        return Objects.requireNonNullElse(whole.getParent(), whole);
     }
 
     private synchronized void header() {

@@ -4,6 +4,7 @@ import static io.jccl.cli.shell.Text.format;
 
 import io.jccl.internal.AtomicFile;
 import java.io.IOException;
+import java.nio.file.FileSystemException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
@@ -32,11 +33,17 @@ public final class Output {
         }
     }
 
+    /** Why a file cannot be written; empty if it can. */
     private static String fault(Path file) throws IOException {
         if (Files.isDirectory(file)) {
             return "it is a folder";
         }
-        Path to = AtomicFile.replaceable(file);
+        Path to;
+        try {
+            to = AtomicFile.replaceable(file);
+        } catch (FileSystemException e) {
+            return "the link cannot be followed";
+        }
         if (to == null) {
             return Files.isWritable(file) ? "" : "this user may not write to it";
         }
@@ -52,7 +59,8 @@ public final class Output {
      * links lead to. To pipes and devices it appends.
      *
      * @param texts what to write where
-     * @throws IOException if one cannot be written; then none has changed, unless moving failed
+     * @throws IOException if one cannot be written; then none has changed, unless moving or
+     *     appending failed
      */
     public static void write(Map<Path, String> texts) throws IOException {
         Map<Path, Path> parts = new LinkedHashMap<>();

@@ -9,6 +9,7 @@ import java.io.IOException;
 import java.io.OutputStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
+import java.nio.file.LinkOption;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
@@ -109,17 +110,34 @@ class OutputTest {
         assertEquals(List.of("link", "out"), names());
     }
 
+    /** By the kernel: fs.protected_symlinks. */
     @Test
-    void wrongPlacesAreRefused() {
-        Path none = folder.resolve("none/a");
-        for (Path wrong : List.of(folder, none)) {
-            String message =
-                    String.valueOf(
-                            assertThrows(
-                                            IOException.class,
-                                            () -> Output.checkWritable("--json", wrong))
-                                    .getMessage());
-            assertTrue(message.startsWith("--json '" + wrong + "' cannot be written: "), message);
-        }
+    void linksThatOthersLeftInAFolderForAllAreNotFollowed() throws IOException {
+        Path setting = Path.of("/proc/sys/fs/protected_symlinks");
+        assumeTrue(Files.exists(setting) && Files.readString(setting).startsWith("1"), "not set");
+        assumeTrue(Files.getAttribute(folder, "unix:uid").equals(0), "needs root");
+        Path shared = Files.createDirectory(folder.resolve("shared"));
+        Files.setAttribute(shared, "unix:mode", 01777);
+        Path file = Files.writeString(folder.resolve("mine"), "old\n");
+        Path link = Files.createSymbolicLink(shared.resolve("link"), file);
+        Files.setAttribute(link, "unix:uid", 12345, LinkOption.NOFOLLOW_LINKS);
+        refused(link);
+        assertThrows(IOException.class, () -> Output.write(Map.of(link, "new\n")));
+        assertEquals("old\n", Files.readString(file));
+        assertTrue(Files.isSymbolicLink(link));
+    }
+
+    @Test
+    void wrongPlacesAreRefused() throws IOException {
+        refused(folder);
+        refused(folder.resolve("none/a"));
+        refused(Files.createSymbolicLink(folder.resolve("round"), Path.of("round")));
+    }
+
+    private static void refused(Path wrong) {
+        IOException e =
+                assertThrows(IOException.class, () -> Output.checkWritable("--json", wrong));
+        String message = String.valueOf(e.getMessage());
+        assertTrue(message.startsWith("--json '" + wrong + "' cannot be written: "), message);
     }
 }
