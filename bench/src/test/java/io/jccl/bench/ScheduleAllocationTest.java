@@ -47,7 +47,8 @@ class ScheduleAllocationTest {
                             ScheduleOptions.DEFAULT.withDepth(1))) {
                 Runnable nothing = () -> {};
                 LayerSchedule.Work work = (i, b, stream) -> stream.launchHostFunction(nothing);
-                // The smallest object, 16 bytes, for every other layer of a way would fail.
+                // An object of 16 bytes in every other of a pass's steps, two for each layer, would
+                // fail.
                 AllocationRounds rounds = new AllocationRounds(1, 8 * 2 * LAYERS, t -> true);
                 rounds.repeat(0, 1000, () -> s.train(work, work));
                 rounds.assertNone();

@@ -164,7 +164,7 @@ class HostOperationsTest {
 
     /** Less than one object in two calls. */
     private static void allocatesNothing(Runnable body) {
-        AllocationRounds rounds = new AllocationRounds(1, 8, t -> false);
+        AllocationRounds rounds = new AllocationRounds(1, 8);
         rounds.repeat(0, 200, body);
         rounds.assertNone();
     }

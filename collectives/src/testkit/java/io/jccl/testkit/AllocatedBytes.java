@@ -21,6 +21,15 @@ public final class AllocatedBytes {
     }
 
     /**
+     * Begins now, for the calling thread alone.
+     *
+     * @return what it allocates from now on
+     */
+    public static AllocatedBytes own() {
+        return new AllocatedBytes(new long[] {Thread.currentThread().threadId()});
+    }
+
+    /**
      * Begins now.
      *
      * @param others which threads of this JVM count beside the calling one

@@ -8,6 +8,7 @@ import java.util.concurrent.CyclicBarrier;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.Predicate;
+import java.util.function.Supplier;
 
 /**
  * Checks that the steps of one or several ranks, threads of this JVM, allocate nothing. Code that
@@ -18,7 +19,7 @@ public final class AllocationRounds {
     private static final long LIMIT = TimeUnit.MINUTES.toNanos(2);
 
     private final double enough;
-    private final Predicate<Thread> others;
+    private final Supplier<AllocatedBytes> counter;
     private final double[] least;
     private final CyclicBarrier measured;
     private final long start = System.nanoTime();
@@ -30,7 +31,17 @@ public final class AllocationRounds {
      * @param ranks how many there are
      */
     public AllocationRounds(int ranks) {
-        this(ranks, 1, t -> false);
+        this(ranks, 1);
+    }
+
+    /**
+     * No rounds so far; what ranks allocate on their own threads counts.
+     *
+     * @param ranks how many there are
+     * @param enough less than these bytes a step are none
+     */
+    public AllocationRounds(int ranks, double enough) {
+        this(ranks, enough, AllocatedBytes::own);
     }
 
     /**
@@ -41,8 +52,12 @@ public final class AllocationRounds {
      * @param others which threads count beside a rank's own
      */
     public AllocationRounds(int ranks, double enough, Predicate<Thread> others) {
+        this(ranks, enough, () -> AllocatedBytes.from(others));
+    }
+
+    private AllocationRounds(int ranks, double enough, Supplier<AllocatedBytes> counter) {
         this.enough = enough;
-        this.others = others;
+        this.counter = counter;
         least = new double[ranks];
         Arrays.fill(least, Double.POSITIVE_INFINITY);
         measured =
@@ -75,7 +90,7 @@ public final class AllocationRounds {
      */
     public void repeat(int rank, int steps, Runnable step, Runnable afterwards) {
         do {
-            AllocatedBytes allocated = AllocatedBytes.from(others);
+            AllocatedBytes allocated = counter.get();
             for (int i = 0; i < steps; i++) {
                 step.run();
             }
@@ -94,9 +109,18 @@ public final class AllocationRounds {
 
     /** Fails unless each rank had a round that allocated nothing. */
     public void assertNone() {
+        assertNone("a step");
+    }
+
+    /**
+     * Fails unless each rank had a round that allocated nothing.
+     *
+     * @param step names the step in the message
+     */
+    public void assertNone(String step) {
         for (int r = 0; r < least.length; r++) {
             double bytes = least[r];
-            assertTrue(bytes < enough, "rank " + r + " allocates " + bytes + " bytes a step");
+            assertTrue(bytes < enough, step + " allocates " + bytes + " bytes on rank " + r);
         }
     }
 }

@@ -40,7 +40,7 @@ class MatmulAllocationTest {
                             }
                             on.synchronize(LIMIT);
                         });
-                rounds.assertNone();
+                rounds.assertNone("products on " + on);
             }
         }
     }

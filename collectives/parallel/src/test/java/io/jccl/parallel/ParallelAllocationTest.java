@@ -55,7 +55,7 @@ class ParallelAllocationTest {
         for (int round = 0; round < ROUNDS && bytes >= MOST; round++) {
             // Threads of both ranks are looked at, while both do nothing else.
             ConsistencyCheck.gather(pause, 1);
-            AllocatedBytes own = AllocatedBytes.from(t -> false);
+            AllocatedBytes own = AllocatedBytes.own();
             AllocatedBytes all = AllocatedBytes.from(ParallelAllocationTest::worksForSteps);
             for (int i = 0; i < STEPS; i++) {
                 step.run();

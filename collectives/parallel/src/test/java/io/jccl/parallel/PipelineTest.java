@@ -95,7 +95,7 @@ class PipelineTest {
             AllocationRounds rounds = new AllocationRounds(3);
             Communicator.runLocal(
                     3, OPTIONS, comm -> PipelineRanks.repeat(comm, schedule, overlap, rounds));
-            rounds.assertNone();
+            rounds.assertNone("a run, overlap " + overlap + ",");
         }
     }
 

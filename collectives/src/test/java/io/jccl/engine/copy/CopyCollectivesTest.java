@@ -711,10 +711,10 @@ class CopyCollectivesTest {
                     run.call(copies);
                     run.synchronize();
                     long streams = TestFake.live("all");
-                    AllocationRounds rounds = new AllocationRounds(1, 0.01, t -> false);
+                    AllocationRounds rounds = new AllocationRounds(1, 0.01);
                     rounds.repeat(0, 100, () -> run.call(copies), run::synchronize);
                     assertEquals(streams, TestFake.live("all"), "nor of CUDA's objects");
-                    rounds.assertNone();
+                    rounds.assertNone(op.toString());
                     run.check();
                 }
             }

@@ -331,7 +331,7 @@ class OpenRulesTest {
     void stepsAllocateNothing(Optimizer o) {
         try (OptimizerState s = OptimizerState.allocate(o, HOST, 300);
                 Buffer g = random(new Random(1), DataType.FLOAT32, 300, 1)) {
-            AllocationRounds rounds = new AllocationRounds(1, 16, t -> false);
+            AllocationRounds rounds = new AllocationRounds(1, 16);
             int[] step = new int[1];
             rounds.repeat(0, 500, () -> o.step(s, 0, g, null, ++step[0], 1e-3, 1));
             rounds.assertNone();

@@ -187,7 +187,7 @@ class ZeroAllocationTest {
     private static final class Meter {
         private final long start = System.nanoTime();
         private final List<Thread> ranks = new ArrayList<>();
-        private AllocatedBytes allocated = AllocatedBytes.from(t -> false);
+        private AllocatedBytes allocated = AllocatedBytes.own();
         private long round;
         private int waiting;
         private boolean more = true;
