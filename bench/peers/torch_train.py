@@ -1,10 +1,14 @@
 """A step of a model of jccl train in PyTorch eager: on the CPU in float32, on a GPU by autocast to bfloat16.
 
-usage: torch_train.py cpu|cuda jccl|gpt2 STEPS THREADS LAYERS HIDDEN HEADS CONTEXT BATCH VOCABULARY
+usage: torch_train.py cpu|cuda jccl|gpt2 STEPS THREADS LAYERS HIDDEN HEADS CONTEXT BATCH VOCABULARY [FOLDER TEXT]
 Prints the median time of a step in milliseconds, of the steps after the first fifth. With --version
-PyTorch's version alone.
+PyTorch's version alone. With FOLDER, gpt2 alone: writes the initial weights there as transformers does, trains
+on the batches that jccl train --seed 1 draws from the characters of TEXT, and prints the loss of each step too.
 """
 
+import json
+import math
+import os
 import statistics
 import sys
 import time
@@ -18,7 +22,8 @@ if sys.argv[1:] == ["--version"]:
     sys.exit()
 device = sys.argv[1]
 gpt2 = sys.argv[2] == "gpt2"
-steps, threads, layers, hidden, heads, context, batch, vocabulary = map(int, sys.argv[3:])
+steps, threads, layers, hidden, heads, context, batch, vocabulary = map(int, sys.argv[3:11])
+folder, text = sys.argv[11:] if len(sys.argv) > 11 else (None, None)
 torch.set_num_threads(threads)
 torch.manual_seed(1)
 
@@ -77,11 +82,67 @@ class Model(nn.Module):
         return self.head(self.norm(x))
 
 
-model = Model().to(device)
-optimizer = torch.optim.Adam(model.parameters(), lr=3e-3, fused=True)
+def transposed_names(state):
+    """The tensors by the names and in the layout of transformers, whose matrices are x W."""
+    names = {
+        "token": "wte", "position": "wpe", "norm.layer": "ln_f", "norm1.layer": "ln_1",
+        "norm2.layer": "ln_2", "qkv": "attn.c_attn", "out": "attn.c_proj", "w1": "mlp.c_fc",
+        "w2": "mlp.c_proj",
+    }
+    for name, tensor in state.items():
+        path, kind = name.rsplit(".", 1)
+        block, _, part = path.removeprefix("blocks.").partition(".") if "blocks" in path else ("", "", path)
+        if part != "head":
+            matrix = kind == "weight" and part in ("qkv", "out", "w1", "w2")
+            prefix = f"transformer.h.{block}." if block else "transformer."
+            yield f"{prefix}{names[part]}.{kind}", (tensor.T if matrix else tensor).contiguous()
+
+
+def save(model):
+    from safetensors.torch import save_file
+
+    os.makedirs(folder, exist_ok=True)
+    config = dict(
+        model_type="gpt2", architectures=["GPT2LMHeadModel"], activation_function="gelu_new",
+        n_embd=hidden, n_head=heads, n_layer=layers, n_positions=context, vocab_size=vocabulary,
+        layer_norm_epsilon=1e-5, tie_word_embeddings=True,
+    )
+    with open(f"{folder}/config.json", "w") as file:
+        json.dump(config, file)
+    save_file(dict(transposed_names(model.state_dict())), f"{folder}/model.safetensors", {"format": "pt"})
+
+
+def mix(z):
+    """SplitMix64, as the trainer draws the places of its samples."""
+    z = z * 0x9E3779B97F4A7C15 & (1 << 64) - 1
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & (1 << 64) - 1
+    z = (z ^ z >> 27) * 0x94D049BB133111EB & (1 << 64) - 1
+    return z ^ z >> 31
+
+
+def batches():
+    if text is None:
+        while True:
+            yield torch.randint(vocabulary, (batch, context + 1))
+    with open(text, encoding="utf-8") as file:
+        characters = file.read()
+    alphabet = {c: i for i, c in enumerate(sorted(set(characters)))}
+    corpus = torch.tensor([alphabet[c] for c in characters])
+    sample = 1
+    while True:
+        places = [mix(1 + sample + s) % (len(corpus) - context) for s in range(batch)]
+        sample += batch
+        yield torch.stack([corpus[p : p + context + 1] for p in places])
+
+
+model = Model()
+if folder is not None:
+    save(model)
+model = model.to(device)
+optimizer = torch.optim.Adam(model.parameters(), lr=3e-4 if folder else 3e-3, fused=True)
 times = []
-for _ in range(steps):
-    tokens = torch.randint(vocabulary, (batch, context + 1))
+losses = []
+for _, tokens in zip(range(steps), batches()):
     start = time.perf_counter()
     tokens = tokens.to(device)
     with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
@@ -90,7 +151,10 @@ for _ in range(steps):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    if not torch.isfinite(loss.detach()):  # reads the loss, as JCCL does in each step
-        sys.exit(f"the loss is {loss.item()}")
+    losses.append(loss.item())  # JCCL reads the loss in each step too
+    if not math.isfinite(losses[-1]):
+        sys.exit(f"the loss is {losses[-1]}")
     times.append(time.perf_counter() - start)
+if folder is not None:
+    print(*losses)
 print(f"{statistics.median(times[len(times) // 5:]) * 1e3:.2f}")

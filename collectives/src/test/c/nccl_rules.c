@@ -2,7 +2,8 @@
  * Asks a libnccl what its calls return at once, what the asynchronous state is then, and what comes
  * later: two ranks as threads, only functions that NCCL itself has. One line an answer:
  * "RULE RANK ANSWER". nccl_rules.txt says what NCCL 2.30.7 answers; run against NCCL on GPUs, this
- * program says whether that is so.
+ * program says whether that is so. On a machine with one GPU the ranks share it, which NCCL allows with
+ * NCCL_MULTI_RANK_GPU_ENABLE=1.
  *
  *   nccl_rules 0|1 [CASE...]     0: non-blocking communicators, 1: blocking ones
  */
@@ -61,6 +62,12 @@ static int later(ncclComm_t comm) {
   return s;
 }
 
+static void use_gpu_of(int rank) {
+  int count = 0;
+  cudaGetDeviceCount(&count);
+  cudaSetDevice(count > 0 ? rank % count : 0);
+}
+
 static void meet(void) { pthread_barrier_wait(&both); }
 
 static const char *slot(const void *is, const void *was) {
@@ -87,7 +94,7 @@ static int sum(struct rank *r) {
 
 static void open_rank(struct rank *r, bool says) {
   ncclConfig_t c = config(r->blocking);
-  cudaSetDevice(r->me);
+  use_gpu_of(r->me);
   int e = ncclCommInitRankConfig(&r->comm, 2, r->id, r->me, &c);
   int s = r->comm == NULL ? -1 : state(r->comm);
   if (says) {
@@ -225,7 +232,7 @@ static ncclUniqueId growth;
 static void case_grow(struct rank *r) {
   ncclConfig_t c = config(r->blocking);
   ncclComm_t grown = (ncclComm_t)r;
-  cudaSetDevice(r->me);
+  use_gpu_of(r->me);
   if (r->me == 0) {
     ncclCommInitRankConfig(&r->comm, 1, r->id, 0, &c);
     later(r->comm);

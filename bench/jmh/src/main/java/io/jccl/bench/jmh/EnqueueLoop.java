@@ -7,9 +7,11 @@ import io.jccl.ReduceOp;
 import io.jccl.bindings.NativeLibraries;
 import io.jccl.bindings.NcclApi;
 import io.jccl.bindings.generated.nccl.nccl_h;
+import io.jccl.cli.shell.Engine;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
+import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
@@ -27,7 +29,6 @@ import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicIntegerArray;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.IntConsumer;
-import java.util.stream.IntStream;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Model.CommandSpec;
@@ -55,7 +56,11 @@ final class EnqueueLoop implements Callable<Integer> {
 
     @Spec private @Nullable CommandSpec spec;
 
-    @Option(names = "--ranks", description = "How many, each on a device of its own.")
+    @Option(
+            names = "--ranks",
+            description =
+                    "How many, each on a device of its own; with NCCL_MULTI_RANK_GPU_ENABLE=1 they"
+                            + " share what there is.")
     private int ranks = 2;
 
     @Option(names = "--calls", description = "Calls in one round.")
@@ -87,14 +92,19 @@ final class EnqueueLoop implements Callable<Integer> {
         var out = spec.commandLine().getOut();
         AtomicIntegerArray held = new AtomicIntegerArray(ranks * STRIDE);
         CyclicBarrier barrier = new CyclicBarrier(ranks);
+        List<? extends Device> devices = Engine.NCCL.devices(ranks);
         try (Arena arena = Arena.ofShared()) {
             MemorySegment handles = arena.allocate(ValueLayout.JAVA_LONG, ranks);
+            MemorySegment indices = arena.allocate(ValueLayout.JAVA_INT, ranks);
+            for (int r = 0; r < ranks; r++) {
+                indices.setAtIndex(ValueLayout.JAVA_INT, r, devices.get(r).index());
+            }
             Native.NCCL.check(
-                    Native.NCCL.ncclCommInitAll(handles, ranks, MemorySegment.NULL),
+                    Native.NCCL.ncclCommInitAll(handles, ranks, indices),
                     "ncclCommInitAll",
                     0);
             Communicator.runLocal(
-                    IntStream.range(0, ranks).mapToObj(Cuda::device).toList(),
+                    devices,
                     CommunicatorOptions.DEFAULT,
                     comm -> {
                         long handle = handles.getAtIndex(ValueLayout.JAVA_LONG, comm.rank());
