@@ -7,14 +7,14 @@
 INLINE float base_of(float most) { return most == minus_infinity() ? 0 : most; }
 
 template <class T>
-INLINE void cross_entropy(const T *logits, long rows, int tokens, const int *labels, float *losses,
-    T *gradient, float scale) {
+INLINE void cross_entropy(const T *logits, long rows, long pitch, int tokens, const int *labels,
+    float *losses, T *gradient, float scale) {
   __shared__ float largest[BLOCK];
   __shared__ double scratch[BLOCK];
   const int N = 8;
   const int ROUND = N * BLOCK;
   for (long r = blockIdx.x; r < rows; r += gridDim.x) {
-    const T *in = logits + r * tokens;
+    const T *in = logits + r * pitch;
     int label = labels[r];
     bool counts = label >= 0 && label < tokens;
     float most = widen(in[0]);
@@ -59,7 +59,7 @@ INLINE void cross_entropy(const T *logits, long rows, int tokens, const int *lab
           int i = t + k * BLOCK;
           float p = counts ? expf(x.at[k] - most) * by : 0;
           if (i < tokens) {
-            narrow((i == label ? p - 1 : p) * scale, &gradient[r * tokens + i]);
+            narrow((i == label ? p - 1 : p) * scale, &gradient[r * pitch + i]);
           }
         }
       }
@@ -69,9 +69,9 @@ INLINE void cross_entropy(const T *logits, long rows, int tokens, const int *lab
 }
 
 #define LOSS(type) \
-  KERNEL(cross_entropy_##type, const type##_t *logits, long rows, long tokens, \
+  KERNEL(cross_entropy_##type, const type##_t *logits, long rows, long pitch, long tokens, \
       const int *labels, float *losses, type##_t *gradient, float scale) { \
-    cross_entropy(logits, rows, (int)tokens, labels, losses, gradient, scale); \
+    cross_entropy(logits, rows, pitch, (int)tokens, labels, losses, gradient, scale); \
   }
 LOSS(f32)
 LOSS(bf16)

@@ -177,13 +177,19 @@ final class DeviceOperations implements Operations {
     }
 
     @Override
+    public int pitch(int tokens) {
+        return Math.ceilDiv(tokens, RoundedMatmul.ALIGNED) * RoundedMatmul.ALIGNED;
+    }
+
+    @Override
     public void crossEntropy(Buffer logits, int tokens, Buffer targets, float scale) {
         if (calls == parts.size()) {
             parts.add(losses.slice(lossRows, targets.count()));
         }
         Buffer to = parts.get(calls++);
         lossRows += targets.count();
-        layers.crossEntropy(logits, tokens, targets, to, logits, scale, stream);
+        layers.crossEntropy(
+                logits, pitch(tokens), tokens, targets, to, logits, scale, stream);
     }
 
     @Override

@@ -216,6 +216,11 @@ final class HostOperations implements Operations {
     }
 
     @Override
+    public int pitch(int tokens) {
+        return tokens;
+    }
+
+    @Override
     public void crossEntropy(Buffer logits, int tokens, Buffer targets, float scale) {
         int count = Math.toIntExact(targets.count());
         if (losses.length < count) {

@@ -96,10 +96,13 @@ interface Operations extends AutoCloseable {
     /** Adds rows to those rows of a table that an int32 index names, one after the other. */
     void scatterAdd(Buffer rows, int width, Buffer index, Buffer table);
 
+    /** Elements from the start of a row of logits to the next, at least as many as tokens. */
+    int pitch(int tokens);
+
     /**
      * Adds the softmax cross entropy of each row to the loss.
      *
-     * @param logits replaced by the gradient times the scale
+     * @param logits rows of the pitch, replaced by the gradient times the scale
      * @param tokens elements of a row
      * @param targets int32, the right token of each row
      * @param scale factor of the gradient

@@ -13,6 +13,7 @@ import io.jccl.train.GptShape.Split;
 import io.jccl.train.GptShape.Weight;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.concurrent.atomic.AtomicReference;
 import org.jspecify.annotations.Nullable;
 
 /** Creates {@link Product}s of a micro-batch's rows, local or tensor-parallel. */
@@ -63,6 +64,11 @@ final class Products {
         return matmul instanceof RoundedMatmul rounded
                 ? new Products(rounded.exact(), layers, stream, tensor, rows, shared, owned)
                 : this;
+    }
+
+    /** A factor of two products that others are computed between. */
+    private Matrix kept(Matrix factor) {
+        return matmul instanceof RoundedMatmul rounded ? rounded.kept(factor, stream) : factor;
     }
 
     /** A factor of several products in a row. */
@@ -139,16 +145,26 @@ final class Products {
         Matrix a = Matrix.of(x, rows, inputs);
         Matrix b = Matrix.of(table.values(), outputs, inputs);
         Matrix across = b.transposed();
-        Matrix c = Matrix.of(y, rows, outputs);
-        Matrix dc = Matrix.of(yGradient, rows, outputs);
+        Matrix c = pitched(y, rows, outputs);
+        Matrix dc = pitched(yGradient, rows, outputs);
         Matrix da = Matrix.of(xGradient, rows, inputs);
         Matrix db = Matrix.of(table.gradient(), outputs, inputs);
-        Matrix turned = dc.transposed();
+        AtomicReference<Matrix> factor = new AtomicReference<>(dc);
         return new ByTable(
                 product(
                         () -> matmul.multiply(a, across, c, 0, stream),
-                        () -> matmul.multiply(dc, b, da, 0, stream)),
-                () -> matmul.multiply(turned, a, db, 1, stream));
+                        () -> {
+                            factor.set(kept(dc));
+                            matmul.multiply(factor.get(), b, da, 0, stream);
+                        }),
+                () -> matmul.multiply(factor.get().transposed(), a, db, 1, stream));
+    }
+
+    /** A buffer as rows, whose number gives the distance from one to the next. */
+    private static Matrix pitched(Buffer buffer, long rows, int columns) {
+        return rows == 0
+                ? Matrix.of(buffer, rows, columns)
+                : Matrix.of(buffer, 0, rows, columns, buffer.count() / rows);
     }
 
     private ColumnLinear columns(Weight w) {
@@ -197,8 +213,8 @@ final class Products {
         int outputs = outputs(w.weight());
         Matrix a = Matrix.of(x, count, inputs);
         Matrix b = Matrix.of(w.values(), inputs, outputs);
-        Matrix c = Matrix.of(y, count, outputs);
-        Matrix dc = Matrix.of(yGradient, count, outputs);
+        Matrix c = pitched(y, count, outputs);
+        Matrix dc = pitched(yGradient, count, outputs);
         Matrix da = Matrix.of(xGradient, count, inputs);
         Matrix db = Matrix.of(w.gradient(), inputs, outputs);
         Matrix across = a.transposed();

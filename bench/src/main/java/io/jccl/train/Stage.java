@@ -53,7 +53,10 @@ final class Stage implements PipelineStage {
     private final Buffer ofNorm;
 
     private final Buffer ofNormShare;
+
+    /** Rows of the operations' pitch. */
     private final Buffer logits;
+
     private final @Nullable Head head;
     private final int shareFrom;
 
@@ -152,7 +155,7 @@ final class Stage implements PipelineStage {
         int kept = last ? work.kept : 0;
         ofNorm = owned.floats(device, (long) work.rows * kept);
         ofNormShare = ofNorm.slice((long) shareFrom * kept, (long) work.shareRows * kept);
-        logits = owned.floats(device, last ? (long) work.rows * shape.vocabulary() : 0);
+        logits = owned.floats(device, last ? (long) work.rows * operations.pitch(shape.vocabulary()) : 0);
         head = last ? head(products) : null;
     }
 
@@ -325,7 +328,8 @@ final class Stage implements PipelineStage {
      */
     void readLogits(int row, float[] to) {
         stream.synchronize();
-        logits.slice((long) row * to.length, to.length).copyTo(to);
+        long pitch = logits.count() / work.rows;
+        logits.slice(row * pitch, to.length).copyTo(to);
     }
 
     /** From the last block's output to the logits; from the norm's layer to the matrix's. */

@@ -87,6 +87,7 @@ abstract class CheckedLayers implements Layers {
 
     abstract void doCrossEntropy(
             Buffer logits,
+            int pitch,
             int tokens,
             Buffer labels,
             Buffer losses,
@@ -345,6 +346,7 @@ abstract class CheckedLayers implements Layers {
     @Override
     public final void crossEntropy(
             Buffer logits,
+            int pitch,
             int tokens,
             Buffer labels,
             Buffer losses,
@@ -352,7 +354,12 @@ abstract class CheckedLayers implements Layers {
             float scale,
             Stream stream) {
         input(logits, "the logits");
-        long rows = Arguments.rows(logits, "the logits", tokens);
+        if (tokens < 1 || pitch < tokens) {
+            throw new IllegalArgumentException(
+                    "rows have %s tokens and a pitch of %s, expected 1 or more and a pitch that is not less"
+                            .formatted(tokens, pitch));
+        }
+        long rows = Arguments.rows(logits, "the logits", pitch);
         integers(labels, "the labels", rows, "the rows of the logits");
         floats(losses, "the losses", rows, "the rows of the logits");
         apart(losses, "the losses", logits, "the logits");
@@ -364,7 +371,7 @@ abstract class CheckedLayers implements Layers {
             apart(gradient, GRADIENT, labels, "the labels");
         }
         if (rows > 0) {
-            doCrossEntropy(logits, tokens, labels, losses, gradient, scale, stream);
+            doCrossEntropy(logits, pitch, tokens, labels, losses, gradient, scale, stream);
         }
     }
 

@@ -379,6 +379,7 @@ final class CudaLayers extends CheckedLayers {
     @Override
     void doCrossEntropy(
             Buffer logits,
+            int pitch,
             int tokens,
             Buffer labels,
             Buffer losses,
@@ -388,6 +389,7 @@ final class CudaLayers extends CheckedLayers {
         launch(crossEntropy, logits)
                 .put(logits)
                 .put(labels.count())
+                .put((long) pitch)
                 .put((long) tokens)
                 .put(labels)
                 .put(losses)

@@ -402,6 +402,7 @@ final class HostLayers extends CheckedLayers {
     @Override
     void doCrossEntropy(
             Buffer logits,
+            int pitch,
             int tokens,
             Buffer labels,
             Buffer losses,
@@ -419,12 +420,12 @@ final class HostLayers extends CheckedLayers {
                 (begin, end) -> {
                     float[] row = new float[tokens];
                     for (long r = begin; r < end; r++) {
-                        from.load(r * tokens, row, tokens);
+                        from.load(r * pitch, row, tokens);
                         int label = which.getAtIndex(JAVA_INT_UNALIGNED, r);
                         double loss = LayerLoops.crossEntropy(row, 0, tokens, label, scale);
                         results.setAtIndex(JAVA_FLOAT_UNALIGNED, r, (float) loss);
                         if (to != null) {
-                            to.store(row, r * tokens, tokens);
+                            to.store(row, r * pitch, tokens);
                         }
                     }
                 });

@@ -215,8 +215,34 @@ public interface Layers {
      * @param scale factor of the gradient
      * @param stream where
      */
+    default void crossEntropy(
+            Buffer logits,
+            int tokens,
+            Buffer labels,
+            Buffer losses,
+            @Nullable Buffer gradient,
+            float scale,
+            Stream stream) {
+        crossEntropy(logits, tokens, tokens, labels, losses, gradient, scale, stream);
+    }
+
+    /**
+     * The same for rows that are further apart than they are long, so that each begins where
+     * products are fast.
+     *
+     * @param logits rows of the pitch, whose elements from {@code tokens} on are neither read nor
+     *     written
+     * @param pitch elements from the start of a row to the next, at least {@code tokens}
+     * @param tokens elements that count, 1 or more
+     * @param labels as above
+     * @param losses as above
+     * @param gradient rows of the pitch too, or null
+     * @param scale factor of the gradient
+     * @param stream where
+     */
     void crossEntropy(
             Buffer logits,
+            int pitch,
             int tokens,
             Buffer labels,
             Buffer losses,

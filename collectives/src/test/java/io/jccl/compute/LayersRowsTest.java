@@ -319,6 +319,9 @@ class LayersRowsTest extends LayersTests {
                             "the losses has 6 elements, but the rows of the logits has 2",
                             () -> l.crossEntropy(f, 3, i, f, null, 1, r.stream));
                     refuses(
+                            "rows have 3 tokens and a pitch of 2, expected 1 or more and a pitch",
+                            () -> l.crossEntropy(f, 2, 3, i, f, null, 1, r.stream));
+                    refuses(
                             "the labels is of float, expected int32",
                             () -> l.crossEntropy(f, 3, g, g, null, 1, r.stream));
                     refuses(

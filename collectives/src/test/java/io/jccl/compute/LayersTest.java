@@ -291,6 +291,19 @@ class LayersTest extends LayersTests {
         double[] alone = get(r, losses);
         r.c.layers().crossEntropy(logits, tokens, which, losses, logits, 0.25f, r.stream);
         assertSame(alone, get(r, losses), what + " again");
+        int pitch = tokens + 3;
+        double[] spread = as(type, tame(random, rows * pitch));
+        for (int row = 0; row < rows; row++) {
+            System.arraycopy(x, row * tokens, spread, row * pitch, tokens);
+        }
+        Buffer apart = of(r.c, type, spread);
+        r.c.layers().crossEntropy(apart, pitch, tokens, which, losses, apart, 0.25f, r.stream);
+        assertSame(alone, get(r, losses), what + " with a pitch");
+        double[] own = get(r, logits);
+        for (int row = 0; row < rows; row++) {
+            System.arraycopy(own, row * tokens, spread, row * pitch, tokens);
+        }
+        assertSame(spread, get(r, apart), what + " with a pitch, gradient");
         double[] loss = new double[rows];
         double[] lossBound = new double[rows];
         double[] gradient = new double[x.length];
