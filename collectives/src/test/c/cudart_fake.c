@@ -1674,6 +1674,18 @@ cudaError_t cudaDeviceSynchronize(void) {
   return fail(error);
 }
 
+/*
+ * A process on an H200 whose kernels wait for another rank did not end: the driver's own exit handler
+ * waits for what runs. One that is killed, or whose context is lost, does not wait.
+ */
+__attribute__((destructor)) static void wait_at_exit(void) {
+  pthread_mutex_lock(&lock);
+  for (struct jcf_stream *s = streams; s != NULL && failure() == cudaSuccess; s = s->next) {
+    sync_device(s->device);
+  }
+  pthread_mutex_unlock(&lock);
+}
+
 static void free_event(struct jcf_event *e);
 static void end_capture(struct capture *c);
 

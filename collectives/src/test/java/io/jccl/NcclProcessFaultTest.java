@@ -267,6 +267,20 @@ class NcclProcessFaultTest {
         }
     }
 
+    /** CUDA waits at the end of a process for kernels, which here wait for the other rank. */
+    @Test
+    void aRankThatWaitsForAnotherEndsByASignal() throws IOException {
+        try (Workers workers = world(2, Map.of())) {
+            workers.startAll(FaultWorker.class, "allReduce", "100");
+            awaitRunning(workers);
+            Worker waiting = workers.all().getFirst();
+            workers.all().get(1).signal("STOP");
+            waiting.signal("TERM");
+            assertEquals(128 + 15, waiting.join(PATIENCE));
+            workers.all().get(1).kill();
+        }
+    }
+
     /** What killed ranks left, the next run of the job takes away. */
     @Tag("exhaustive")
     @Test

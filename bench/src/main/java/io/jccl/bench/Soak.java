@@ -6,6 +6,7 @@ import io.jccl.Communicator;
 import io.jccl.Group;
 import io.jccl.ReduceOp;
 import io.jccl.device.Buffer;
+import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
@@ -98,8 +99,17 @@ public final class Soak implements AutoCloseable {
     private final Buffer recv;
     private final Buffer staging;
     private final MemorySegment memory;
+    private final boolean splits;
 
-    public Soak(Communicator comm, long seed) {
+    /**
+     * Creates the operations of a rank.
+     *
+     * @param comm all ranks
+     * @param seed the same on all ranks
+     * @param splits whether the communicator is split now and then
+     */
+    public Soak(Communicator comm, long seed, boolean splits) {
+        this.splits = splits;
         this.comm = comm;
         this.n = comm.size();
         this.me = comm.rank();
@@ -109,7 +119,8 @@ public final class Soak implements AutoCloseable {
         long most = (long) LARGE * n + n;
         this.send = add(comm.device(), most);
         this.recv = add(comm.device(), most);
-        this.staging = add(Device.host(), most);
+        // A copy to or from other memory waits for its stream, and keeps all threads out of the GPU.
+        this.staging = pinned(comm.device(), most);
         this.memory = staging.asSegment();
     }
 
@@ -119,10 +130,19 @@ public final class Soak implements AutoCloseable {
         return b;
     }
 
+    private Buffer pinned(Device device, long count) {
+        if (device.kind() != Device.Kind.CUDA) {
+            return add(Device.host(), count);
+        }
+        Buffer b = Cuda.pinned(DataType.INT64, count);
+        buffers.add(b);
+        return b;
+    }
+
     /** Runs some more operations. */
     public void run(long from, long to) {
         for (long number = from; number < to; number++) {
-            if (number % SPLIT_EVERY == SPLIT_EVERY - 1) {
+            if (splits && number % SPLIT_EVERY == SPLIT_EVERY - 1) {
                 try (Communicator half = comm.split(me % 2, me)) {
                     if (half != null) {
                         one(half, number);

@@ -3,6 +3,7 @@ package io.jccl.cli;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.testfake.FakeBuild;
+import io.jccl.testfake.TestFake;
 import io.jccl.testkit.Workers;
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
@@ -68,6 +69,7 @@ public final class OnFakes implements BeforeAllCallback {
 
     @Override
     public void beforeAll(ExtensionContext context) {
+        TestFake.needsFakes("these commands run on them");
         // Closed after the last class.
         shared =
                 context.getRoot()

@@ -1,5 +1,7 @@
 package io.jccl.testfake;
 
+import static org.junit.jupiter.api.Assertions.assertEquals;
+
 import io.jccl.bindings.CudaApi;
 import io.jccl.bindings.NativeLibraries;
 import io.jccl.device.Cuda;
@@ -163,6 +165,13 @@ public final class TestFake {
      */
     public static long live(String kind) {
         return GPU ? 0 : command("live:" + kind);
+    }
+
+    /** Checks that, except on a GPU. */
+    public static void assertLive(long expected, String kind) {
+        if (!GPU) {
+            assertEquals(expected, live(kind), kind);
+        }
     }
 
     /** How often a function was called. */

@@ -262,7 +262,7 @@ class CudaTransferTest {
             Buffer other = pinned.allocate(DataType.INT32, 100);
             Buffer b = device.allocate(DataType.INT32, 100);
             assertTrue(Cuda.isPinned(a));
-            assertEquals(slabs + 1, TestFake.live("host"));
+            TestFake.assertLive(slabs + 1, "host");
             assertEquals(0, a.address() % 256);
             assertEquals(0, b.address() % 256);
             counting(a, 3);

@@ -13,6 +13,7 @@ import io.jccl.cli.shell.Subcommand;
 import io.jccl.cli.shell.Verdict;
 import io.jccl.cli.shell.Version;
 import io.jccl.device.Buffer;
+import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
@@ -85,10 +86,14 @@ public final class SoakCommand extends Subcommand {
             try (Communicator comm = chosen.join(System.getenv(), options)) {
                 name = comm.size() + " ranks, " + comm.engine();
                 prints = comm.rank() == 0;
-                rank(comm, null);
+                rank(comm, null, true);
             }
         } else {
             int size = ranks.here();
+            boolean shared = chosen == Engine.NCCL && size > Cuda.deviceCount();
+            if (shared) {
+                out().println("# ranks share a GPU: they do not split");
+            }
             CyclicBarrier together = new CyclicBarrier(size);
             ConcurrentLinkedQueue<String> names = new ConcurrentLinkedQueue<>();
             Communicator.runLocal(
@@ -96,7 +101,7 @@ public final class SoakCommand extends Subcommand {
                     options,
                     comm -> {
                         names.add(comm.size() + " ranks, " + comm.engine());
-                        rank(comm, together);
+                        rank(comm, together, !shared);
                     });
             name = String.valueOf(names.peek());
         }
@@ -112,8 +117,10 @@ public final class SoakCommand extends Subcommand {
      *
      * @param together barrier of this process's threads for a reading; null if there is a single
      *     thread
+     * @param splits whether the communicator is split now and then
      */
-    private void rank(Communicator comm, @Nullable CyclicBarrier together) throws Exception {
+    private void rank(Communicator comm, @Nullable CyclicBarrier together, boolean splits)
+            throws Exception {
         long agreed;
         try (Buffer number = Device.host().allocate(DataType.INT64, 1);
                 Buffer there = comm.device().allocate(DataType.INT64, 1)) {
@@ -125,7 +132,7 @@ public final class SoakCommand extends Subcommand {
             stream.synchronize();
             agreed = number.getLong(0);
         }
-        try (Soak soak = new Soak(comm, agreed)) {
+        try (Soak soak = new Soak(comm, agreed, splits)) {
             Progress progress = comm.rank() == 0 ? Progress.to(err()) : Progress.none();
             long done = 0;
             long from = 0;

@@ -56,11 +56,15 @@ public final class FitDemo extends Subcommand {
     private static final int RANKS = 2;
     private static final double RATE = 0.003;
 
+    /** From this width on the loss grows at that rate. */
+    private static final int WIDE = 256;
+
+    private static final double WIDE_RATE = 0.0003;
+
     // Of a model that keeps a GPU busy; samples are those of a rank's micro-batch.
     private static final int GPU_HIDDEN = 1024;
     private static final int GPU_SAMPLES = 8;
     private static final int GPU_CONTEXT = 256;
-    private static final double GPU_RATE = 0.0003;
 
     /** Of what is free; the rest is for the libraries, the drive's other files and the JVM. */
     private static final double USABLE = 0.9;
@@ -172,7 +176,7 @@ public final class FitDemo extends Subcommand {
     @Option(
             names = "--lr",
             paramLabel = "<x>",
-            description = "Learning rate of Adam (default: 0.003; 0.0003 from --hidden 1024 on).")
+            description = "Learning rate of Adam (default: 0.003; 0.0003 from --hidden 256 on).")
     private @Nullable Double learningRate;
 
     @Option(
@@ -293,7 +297,7 @@ public final class FitDemo extends Subcommand {
                 microBatches,
                 or(steps, quick ? QUICK_STEPS : STEPS),
                 maxBlocks,
-                or(learningRate, width < GPU_HIDDEN ? RATE : GPU_RATE),
+                or(learningRate, width < WIDE ? RATE : WIDE_RATE),
                 seed,
                 device,
                 host,

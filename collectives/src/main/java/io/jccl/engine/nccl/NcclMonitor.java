@@ -52,7 +52,7 @@ final class NcclMonitor {
 
     private long markedAt;
     private long marked;
-    private long completed;
+    private volatile long completed;
     private long beats;
     private long lastBeat;
     private long askedAt;
@@ -85,6 +85,20 @@ final class NcclMonitor {
         this.marker = marker;
         this.beatSeen = new long[rank.size()];
         this.beatText = new String[rank.size()];
+    }
+
+    /** Whether all operations have completed, as far as is known. Any thread may call it. */
+    boolean isComplete() {
+        return issued.count() <= Math.max(completed, issued.reached());
+    }
+
+    /** Begins to end the work; {@link #hasEnded} says when NCCL has. Any thread may call it. */
+    void abort() {
+        rank.handle().startAbort();
+    }
+
+    boolean hasEnded() {
+        return rank.handle().hasEnded();
     }
 
     /** Polls for errors and progress; never throws. */
