@@ -257,7 +257,10 @@ class NcclTimeoutTest {
                         ranks,
                         c -> {
                             Stream stream = c.device().defaultStream();
-                            try (Buffer b = c.device().allocate(DataType.INT32, 1 << 20)) {
+                            try (Buffer b = c.device().allocate(DataType.INT32, 1 << 20);
+                                    Buffer other = c.device().allocate(DataType.INT32, 1 << 20)) {
+                                // Without connections NCCL takes two sends for the ends of one.
+                                c.allToAll(b, other, stream);
                                 c.send(b, 1 - c.rank(), stream);
                                 stream.synchronize(NcclRanks.PATIENCE);
                             }

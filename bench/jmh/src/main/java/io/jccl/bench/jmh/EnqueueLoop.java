@@ -149,6 +149,10 @@ final class EnqueueLoop implements Callable<Integer> {
                             LockSupport.parkNanos(POLL_NANOS);
                         }
                     };
+            // The first calls connect the ranks, which waits for streams that are held.
+            ways.forEach(way -> way.enqueue().accept(1));
+            stream.synchronize();
+            await(barrier);
             for (int round = -rounds; round < rounds; round++) {
                 for (Way way : ways) {
                     held.set(at, 1);
