@@ -37,8 +37,8 @@ import picocli.CommandLine.Option;
             "",
             "On the CPU a rank's device is a capped part of host memory; with --device cuda it is a"
                     + " GPU.",
-            "Exit status: 0; 1 if training failed; 2 for a mistake in the arguments, or budgets too"
-                    + " small for one block.",
+            "Exit status: 0; 1 if training failed or did not learn; 2 for a mistake in the"
+                    + " arguments, or budgets too small for one block.",
         })
 public final class FitDemo extends Subcommand {
     /** Defaults with {@code --quick}. */
@@ -217,6 +217,7 @@ public final class FitDemo extends Subcommand {
     public Integer call() throws IOException {
         PrintWriter out = out();
         Progress progress = Progress.to(err());
+        List<String> doubts;
         try {
             List<TechniqueSet> sets = sets();
             Engine engine = cuda() ? Engine.NCCL : Engine.HOST;
@@ -245,13 +246,16 @@ public final class FitDemo extends Subcommand {
                     Output.write(Map.of(svg, page.svg()));
                 }
                 html.write(page::html);
+                doubts = experiment.doubts();
             }
         } catch (IllegalArgumentException e) {
             throw mistake(e);
         } finally {
             progress.erase();
         }
-        return 0;
+        doubts.forEach(d -> err().println("jccl fit-demo: " + d));
+        err().flush();
+        return doubts.isEmpty() ? 0 : 1;
     }
 
     private boolean cuda() {

@@ -35,6 +35,7 @@ public final class Experiment {
 
     private final Settings settings;
     private final Watcher watcher;
+    private final List<String> doubts = new ArrayList<>();
     private int over;
     private int all;
 
@@ -55,7 +56,7 @@ public final class Experiment {
      * @param sets the sets of techniques
      * @return one row per set
      * @throws IllegalArgumentException if a budget is too small for one block
-     * @throws JcclException if training fails, or does not learn
+     * @throws JcclException if training fails
      */
     public List<Row> run(List<TechniqueSet> sets) {
         all = sets.size();
@@ -124,7 +125,7 @@ public final class Experiment {
         watcher.at(set.title() + ", " + blocks + (blocks == 1 ? " block" : " blocks"), over, all);
         Attempt a = Attempt.run(settings, set, blocks, steps);
         if (a instanceof Attempt.Trained t && steps > 1 && !t.learns()) {
-            throw new JcclException(
+            doubts.add(
                     ("%s with %s blocks does not learn: the loss went from %s to %s; lower --lr,"
                                     + " or give more --steps")
                             .formatted(
@@ -134,6 +135,11 @@ public final class Experiment {
                                     t.losses().getLast()));
         }
         return a;
+    }
+
+    /** A message for each model that was trained and did not learn. */
+    public List<String> doubts() {
+        return doubts;
     }
 
     private String tooSmall(TechniqueSet set, Attempt.Refused r) {

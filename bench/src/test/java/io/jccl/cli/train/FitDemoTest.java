@@ -183,6 +183,14 @@ class FitDemoTest {
         assertEquals(3, set.at("/runs/2/blocks").asInt(), r.out);
     }
 
+    @Test
+    void whatDoesNotLearnIsSaidAfterAllResults() {
+        Result r = run("--quick --only plain --max-blocks 1 --lr 5");
+        assertEquals(1, r.status, r::toString);
+        assertTrue(r.out.contains("plain data parallelism"), r::toString);
+        assertTrue(r.err.contains("with 1 blocks does not learn: the loss went from 3."), r.err);
+    }
+
     @ParameterizedTest
     @CsvSource(
             delimiter = '|',
