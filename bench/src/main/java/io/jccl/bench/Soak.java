@@ -119,7 +119,8 @@ public final class Soak implements AutoCloseable {
         long most = (long) LARGE * n + n;
         this.send = add(comm.device(), most);
         this.recv = add(comm.device(), most);
-        // A copy to or from other memory waits for its stream, and keeps all threads out of the GPU.
+        // A copy to or from other memory waits for its stream, and keeps all threads out of the
+        // GPU.
         this.staging = pinned(comm.device(), most);
         this.memory = staging.asSegment();
     }

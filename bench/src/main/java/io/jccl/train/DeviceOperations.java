@@ -188,8 +188,7 @@ final class DeviceOperations implements Operations {
         }
         Buffer to = parts.get(calls++);
         lossRows += targets.count();
-        layers.crossEntropy(
-                logits, pitch(tokens), tokens, targets, to, logits, scale, stream);
+        layers.crossEntropy(logits, pitch(tokens), tokens, targets, to, logits, scale, stream);
     }
 
     @Override

@@ -13,7 +13,6 @@ import io.jccl.train.GptShape.Split;
 import io.jccl.train.GptShape.Weight;
 import java.util.HashMap;
 import java.util.Map;
-import java.util.concurrent.atomic.AtomicReference;
 import org.jspecify.annotations.Nullable;
 
 /** Creates {@link Product}s of a micro-batch's rows, local or tensor-parallel. */
@@ -149,15 +148,15 @@ final class Products {
         Matrix dc = pitched(yGradient, rows, outputs);
         Matrix da = Matrix.of(xGradient, rows, inputs);
         Matrix db = Matrix.of(table.gradient(), outputs, inputs);
-        AtomicReference<Matrix> factor = new AtomicReference<>(dc);
+        Matrix[] factor = {dc};
         return new ByTable(
                 product(
                         () -> matmul.multiply(a, across, c, 0, stream),
                         () -> {
-                            factor.set(kept(dc));
-                            matmul.multiply(factor.get(), b, da, 0, stream);
+                            factor[0] = kept(dc);
+                            matmul.multiply(factor[0], b, da, 0, stream);
                         }),
-                () -> matmul.multiply(factor.get().transposed(), a, db, 1, stream));
+                () -> matmul.multiply(factor[0].transposed(), a, db, 1, stream));
     }
 
     /** A buffer as rows, whose number gives the distance from one to the next. */

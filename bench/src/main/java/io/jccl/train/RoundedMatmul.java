@@ -19,9 +19,9 @@ import org.jspecify.annotations.Nullable;
  */
 final class RoundedMatmul implements Matmul {
     /**
-     * Elements of 16 bits in 16 bytes. Tensor cores multiply at full speed what begins at a multiple
-     * of that and is as long: cuBLAS, "Tensor Core Usage". A vocabulary of 50,257 made products take
-     * three times as long.
+     * Elements of 16 bits in 16 bytes. Tensor cores multiply at full speed what begins at a
+     * multiple of that and is as long: cuBLAS, "Tensor Core Usage". A vocabulary of 50,257 made
+     * products take three times as long.
      */
     static final int ALIGNED = 8;
 

@@ -155,7 +155,9 @@ final class Stage implements PipelineStage {
         int kept = last ? work.kept : 0;
         ofNorm = owned.floats(device, (long) work.rows * kept);
         ofNormShare = ofNorm.slice((long) shareFrom * kept, (long) work.shareRows * kept);
-        logits = owned.floats(device, last ? (long) work.rows * operations.pitch(shape.vocabulary()) : 0);
+        logits =
+                owned.floats(
+                        device, last ? (long) work.rows * operations.pitch(shape.vocabulary()) : 0);
         head = last ? head(products) : null;
     }
 

@@ -100,9 +100,7 @@ final class EnqueueLoop implements Callable<Integer> {
                 indices.setAtIndex(ValueLayout.JAVA_INT, r, devices.get(r).index());
             }
             Native.NCCL.check(
-                    Native.NCCL.ncclCommInitAll(handles, ranks, indices),
-                    "ncclCommInitAll",
-                    0);
+                    Native.NCCL.ncclCommInitAll(handles, ranks, indices), "ncclCommInitAll", 0);
             Communicator.runLocal(
                     devices,
                     CommunicatorOptions.DEFAULT,
