@@ -12,13 +12,15 @@
  */
 enum { WARP = 32, STRIP = 16, STRIPS = BLOCK / WARP * STRIP, PAD = 8 };
 
+INLINE int lane() { return (int)(threadIdx.x % WARP); }
+
 /* The lane's place in a fragment. */
-INLINE int lane_row() { return (int)threadIdx.x % WARP / 4; }
+INLINE int lane_row() { return (int)(threadIdx.x % WARP / 4); }
 
-INLINE int lane_column() { return (int)threadIdx.x % 4 * 2; }
+INLINE int lane_column() { return (int)(threadIdx.x % 4 * 2); }
 
-/* The first of the two rows of a unit's STRIPS that this lane has; the other one is 8 further. */
-INLINE int strip_row() { return (int)threadIdx.x / WARP * STRIP + lane_row(); }
+/* The first of a unit's STRIPS that the warp has. */
+INLINE int strip_row() { return (int)(threadIdx.x / WARP * STRIP); }
 
 typedef u32 __attribute__((__may_alias__)) u32_of_any;
 
@@ -78,16 +80,25 @@ INLINE void copy(u16 *to, const void *from, bool zeros) {
 INLINE void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 /*
- * Fragments n and n + 1 of a right factor, rows 16 k on, in shared memory. Its columns are lines
- * there, or, if BY_ROWS, its rows. Each lane gives the address of 8 elements of one of four
+ * Where this lane reads a right factor in shared memory; its columns are lines there, or, if
+ * BY_ROWS, its rows. Unknown to the compiler, which otherwise adds offsets in many registers.
+ */
+typedef u32 place;
+
+template <int LINE_LENGTH, bool BY_ROWS> INLINE place place_of(const u16 *at) {
+  int line = BY_ROWS ? lane() % 16 : lane() / 16 * 8 + lane() % 8;
+  int from = BY_ROWS ? lane() / 16 * 8 : lane() / 8 % 2 * 8;
+  u32 address = (u32)__cvta_generic_to_shared(at + line * LINE_LENGTH + from);
+  asm("" : "+r"(address));
+  return address;
+}
+
+/*
+ * Its fragments n and n + 1, rows 16 k on. Each lane gives the address of 8 elements of one of four
  * matrices of 8 x 8, which the lanes share as fragments.
  */
-template <int LINE_LENGTH, bool BY_ROWS> INLINE void right_of(const u16 *at, int n, int k, u32 *b) {
-  int lane = (int)threadIdx.x % WARP;
-  int in_eight = lane % 8, second = lane / 8 % 2 * 8, next = lane / 16 * 8;
-  const u16 *mine = BY_ROWS ? at + (k * 16 + second + in_eight) * LINE_LENGTH + n * 8 + next
-                            : at + (n * 8 + next + in_eight) * LINE_LENGTH + k * 16 + second;
-  u32 address = (u32)__cvta_generic_to_shared(mine);
+template <int LINE_LENGTH, bool BY_ROWS> INLINE void right_of(place at, int n, int k, u32 *b) {
+  u32 address = at + (BY_ROWS ? k * 16 * LINE_LENGTH + n * 8 : n * 8 * LINE_LENGTH + k * 16) * 2;
   if (BY_ROWS) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
         : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3]) : "r"(address) : "memory");
@@ -95,6 +106,15 @@ template <int LINE_LENGTH, bool BY_ROWS> INLINE void right_of(const u16 *at, int
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
         : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3]) : "r"(address) : "memory");
   }
+}
+
+/*
+ * The same, unknown to the compiler: what follows from it is computed again for each unit, instead
+ * of once, in registers that it would keep.
+ */
+INLINE heads again(heads h) {
+  asm volatile("" : "+l"(h.sequences), "+r"(h.context), "+r"(h.heads), "+r"(h.key_heads), "+r"(h.size));
+  return h;
 }
 
 /* So that registers allow so many blocks on a multiprocessor. */
@@ -118,7 +138,13 @@ INLINE void copy(u16 *to, const void *from, bool zeros) {
 
 INLINE void wait_for_copies() {}
 
-template <int LINE_LENGTH, bool BY_ROWS> INLINE void right_of(const u16 *at, int n, int k, u32 *b) {
+INLINE heads again(heads h) { return h; }
+
+typedef const u16 *place;
+
+template <int LINE_LENGTH, bool BY_ROWS> INLINE place place_of(const u16 *at) { return at; }
+
+template <int LINE_LENGTH, bool BY_ROWS> INLINE void right_of(place at, int n, int k, u32 *b) {
   for (int e = 0; e < 4; e++) {
     int column = (n + e / 2) * 8 + lane_row();
     int row = k * 16 + e % 2 * 8 + lane_column();
@@ -135,10 +161,11 @@ template <int LINE_LENGTH, bool BY_ROWS> INLINE void right_of(const u16 *at, int
 /* Adds a product of 16 x 16 K by 16 K x 8 N to c; BY_ROWS says how the right factor lies. */
 template <class T, int LINE_LENGTH, bool BY_ROWS, int N, int K>
 INLINE void product(float (&c)[N][4], const u32 (&a)[K][4], const u16 *at) {
+  place right = place_of<LINE_LENGTH, BY_ROWS>(at);
   for (int k = 0; k < K; k++) {
     for (int n = 0; n < N; n += 2) {
       u32 b[4];
-      right_of<LINE_LENGTH, BY_ROWS>(at, n, k, b);
+      right_of<LINE_LENGTH, BY_ROWS>(right, n, k, b);
       multiply<T>(c[n], a[k], b);
       multiply<T>(c[n + 1], a[k], b + 2);
     }
@@ -146,13 +173,15 @@ INLINE void product(float (&c)[N][4], const u32 (&a)[K][4], const u16 *at) {
 }
 
 /*
- * The scores of columns that a row does not see become minus infinity, their powers so 0. Row and
- * column are counted from this lane's first row and the first column.
+ * The scores of columns that a row does not see, those more than own after this lane's first row, or
+ * if BEFORE those before, become minus infinity, their powers so 0.
  */
-template <int N, class F> INLINE void hide(float (&s)[N][4], F seen) {
+template <bool BEFORE, int N> INLINE void hide(float (&s)[N][4], int own) {
+  own -= lane_column();
   for (int n = 0; n < N; n++) {
     for (int e = 0; e < 4; e++) {
-      s[n][e] = seen((e >> 1) * 8, n * 8 + lane_column() + (e & 1)) ? s[n][e] : minus_infinity();
+      int column = n * 8 + (e & 1) - (e >> 1) * 8;
+      s[n][e] = (BEFORE ? column < own : column > own) ? minus_infinity() : s[n][e];
     }
   }
 }
@@ -201,9 +230,9 @@ template <int SIZE> struct tiles {
 } __attribute__((__aligned__(16)));
 
 /* Of what copy_rows copies, this thread's first row and element. */
-template <int SIZE> INLINE int copied_row() { return (int)threadIdx.x / (SIZE / 8); }
+template <int SIZE> INLINE int copied_row() { return (int)(threadIdx.x / (SIZE / 8)); }
 
-template <int SIZE> INLINE int copied_element() { return (int)threadIdx.x % (SIZE / 8) * 8; }
+template <int SIZE> INLINE int copied_element() { return (int)(threadIdx.x % (SIZE / 8) * 8); }
 
 /*
  * Starts to copy rows of a head, from first on; zeros where the head or the sequence has ended.
@@ -239,17 +268,18 @@ INLINE int strips_of(heads h) { return (h.context + STRIPS - 1) / STRIPS; }
 
 /* What a block works on: STRIPS rows of a head of a sequence, which starts at row. */
 struct unit {
-  int tile, head;
-  long row;
+  int tile, head, key_head, row;
 };
 
-/* The u-th one; tiles in the order of u, heads within. */
-INLINE unit unit_of(long u, int heads_of_row, heads h) {
-  long each = h.sequences * heads_of_row;
-  int tile = (int)quotient(u, each);
-  u -= tile * each;
-  long sequence = quotient(u, heads_of_row);
-  return {tile, (int)(u - sequence * heads_of_row), sequence * h.context};
+/*
+ * Of the heads of a row, or of the key heads; there are fewer than 2^31 rows times heads. Tiles are
+ * in the order of u: those that take long come first, so that those that end last are short.
+ */
+INLINE unit unit_of(u32 u, u32 in_row, heads h) {
+  u32 each = (u32)h.sequences * in_row;
+  u32 tile = u / each, sequence = u % each / in_row, head = u % each % in_row;
+  u32 group = (u32)h.heads / (u32)h.key_heads;
+  return {(int)tile, (int)head, (int)(head / group), (int)sequence * h.context};
 }
 
 /* The logarithm of e to base 2, and that of 2 to base e. */
@@ -265,14 +295,15 @@ INLINE void tensor_attention(const T *qkv, heads h, T *out, float *log_sums) {
   int values = h.key_heads * h.size; /* from the keys on */
   int tiles = strips_of(h);
   float to_log2 = h.scale * LOG2_E;
-  for (long u = blockIdx.x; u < h.sequences * h.heads * tiles; u += gridDim.x) {
-    unit at = unit_of(u, h.heads, h);
+  for (u32 u = blockIdx.x; u < (u32)(h.sequences * h.heads * tiles); u += gridDim.x) {
+    heads same = again(h);
+    unit at = unit_of(u, (u32)same.heads, same);
     int tile = tiles - 1 - at.tile; /* the longest first */
     const T *base = qkv + at.row * stride;
-    const T *keys = base + (long)(h.heads + at.head / (h.heads / h.key_heads)) * h.size +
-        copied_row<SIZE>() * stride + copied_element<SIZE>();
-    int i = tile * STRIPS + strip_row();
-    int warp_row = i - lane_row();
+    const T *keys = base + (long)(h.heads + at.key_head) * h.size +
+        copied_row<SIZE>() * row_of_qkv(same) + copied_element<SIZE>();
+    int warp_row = tile * STRIPS + strip_row();
+    int i = warp_row + lane_row();
     u32 q[SIZE / 16][4];
     left_of(base + (long)at.head * h.size, stride, i, h, q);
     float sum[2] = {0, 0}, top[2] = {minus_infinity(), minus_infinity()};
@@ -295,7 +326,7 @@ INLINE void tensor_attention(const T *qkv, heads h, T *out, float *log_sums) {
       float s[ROWS / 8][4] = {};
       product<T, LENGTH, false>(s, q, memory.at[turn][0]);
       if (first + ROWS > warp_row + 1) {
-        hide(s, [=](int row, int column) { return first + column <= i + row; });
+        hide<false>(s, i - first);
       }
       float most[2] = {top[0], top[1]};
       for (int n = 0; n < ROWS / 8; n++) {
@@ -327,7 +358,7 @@ INLINE void tensor_attention(const T *qkv, heads h, T *out, float *log_sums) {
       product<T, LENGTH, true>(result, powers, memory.at[turn][1]);
     }
     float upper = quad_sum(sum[0]), lower = quad_sum(sum[1]);
-    store_rows(result, 1 / upper, 1 / lower, out + (at.row * h.heads + at.head) * h.size,
+    store_rows(result, 1 / upper, 1 / lower, out + (long)(at.row * h.heads + at.head) * h.size,
         (long)h.heads * h.size, i, h);
     for (int half = 0; half < 2 && lane_column() == 0; half++) {
       if (i + half * 8 < h.context) {
@@ -358,14 +389,15 @@ INLINE void tensor_queries(const T *qkv, const T *dout, const float *log_sums, c
   int values = h.key_heads * h.size; /* from the keys on */
   int tiles = strips_of(h);
   float to_log2 = h.scale * LOG2_E;
-  for (long u = blockIdx.x; u < h.sequences * h.heads * tiles; u += gridDim.x) {
-    unit at = unit_of(u, h.heads, h);
+  for (u32 u = blockIdx.x; u < (u32)(h.sequences * h.heads * tiles); u += gridDim.x) {
+    heads same = again(h);
+    unit at = unit_of(u, (u32)same.heads, same);
     int tile = tiles - 1 - at.tile;
     const T *base = qkv + at.row * stride;
-    const T *keys = base + (long)(h.heads + at.head / (h.heads / h.key_heads)) * h.size +
-        copied_row<SIZE>() * stride + copied_element<SIZE>();
-    int i = tile * STRIPS + strip_row();
-    int warp_row = i - lane_row();
+    const T *keys = base + (long)(h.heads + at.key_head) * h.size +
+        copied_row<SIZE>() * row_of_qkv(same) + copied_element<SIZE>();
+    int warp_row = tile * STRIPS + strip_row();
+    int i = warp_row + lane_row();
     u32 q[SIZE / 16][4], g[SIZE / 16][4];
     left_of(base + (long)at.head * h.size, stride, i, h, q);
     left_of(dout + at.row * out_stride + (long)at.head * h.size, out_stride, i, h, g);
@@ -395,7 +427,7 @@ INLINE void tensor_queries(const T *qkv, const T *dout, const float *log_sums, c
         product<T, LENGTH, false>(s, q, k);
         product<T, LENGTH, false>(slope, g, v);
         if (first + part + STEP > warp_row + 1) {
-          hide(s, [=](int row, int column) { return first + part + column <= i + row; });
+          hide<false>(s, i - first - part);
         }
         for (int n = 0; n < STEP / 8; n++) {
           for (int e = 0; e < 4; e++) {
@@ -416,31 +448,31 @@ template <int SIZE, class T>
 INLINE void tensor_keys(const T *qkv, const T *dout, const float *log_sums, const float *dots,
     heads h, T *dqkv) {
   typedef tiles<SIZE> shared;
-  const int ROWS = shared::ROWS, LENGTH = shared::LINE_LENGTH, STEP = SIZE < 128 ? 32 : 16;
+  const int ROWS = shared::ROWS, LENGTH = shared::LINE_LENGTH, STEP = SIZE == 64 ? 32 : 16;
   __shared__ shared memory;
   /* What slope_of takes of a column, of two columns in each element. */
   __shared__ pack<float, 4> columns[2][ROWS / 2];
   long stride = row_of_qkv(h);
   long out_stride = (long)h.heads * h.size;
+  int tiles = strips_of(h);
   int group = h.heads / h.key_heads;
   float to_log2 = h.scale * LOG2_E;
-  for (long u = blockIdx.x; u < h.sequences * h.key_heads * strips_of(h); u += gridDim.x) {
-    unit at = unit_of(u, h.key_heads, h);
+  for (u32 u = blockIdx.x; u < (u32)(h.sequences * h.key_heads * tiles); u += gridDim.x) {
+    heads same = again(h);
+    unit at = unit_of(u, (u32)same.key_heads, same);
     const T *base = qkv + at.row * stride;
     long key_at = (long)(h.heads + at.head) * h.size;
     long value_at = key_at + (long)h.key_heads * h.size;
-    int j = at.tile * STRIPS + strip_row();
-    int warp_row = j - lane_row();
+    int warp_row = at.tile * STRIPS + strip_row();
+    int j = warp_row + lane_row();
     u32 k[SIZE / 16][4], v[SIZE / 16][4];
     left_of(base + key_at, stride, j, h, k);
     left_of(base + value_at, stride, j, h, v);
     float dk[SIZE / 8][4] = {}, dv[SIZE / 8][4] = {};
     int begin = at.tile * STRIPS;
-    int count = (h.context - begin + ROWS - 1) / ROWS;
+    int head = at.head * group, last_head = head + group;
     float from = 0, along = 0;
-    auto start = [&](int t, int turn) {
-      int head = at.head * group + t / count;
-      int first = begin + t % count * ROWS;
+    auto start = [&](int head, int first, int turn) {
       long row = first + copied_row<SIZE>();
       int d = head * h.size + copied_element<SIZE>();
       copy_rows<SIZE>(base + row * stride + d, stride, first, h, memory.at[turn][0]);
@@ -448,25 +480,25 @@ INLINE void tensor_keys(const T *qkv, const T *dout, const float *log_sums, cons
           dout + (at.row + row) * out_stride + d, out_stride, first, h, memory.at[turn][1]);
       int i = first + (int)threadIdx.x;
       bool there = threadIdx.x < ROWS && i < h.context;
-      from = there ? -log_sums[(at.row + i) * h.heads + head] * LOG2_E : minus_infinity();
-      along = there ? -dots[(at.row + i) * h.heads + head] * h.scale : 0;
+      from = there ? log_sums[(at.row + i) * h.heads + head] : -minus_infinity();
+      along = there ? dots[(at.row + i) * h.heads + head] : 0;
     };
     auto finish = [&](int turn) {
       if (threadIdx.x < ROWS) {
-        columns[turn][threadIdx.x / 2].at[threadIdx.x % 2 * 2] = from;
-        columns[turn][threadIdx.x / 2].at[threadIdx.x % 2 * 2 + 1] = along;
+        columns[turn][threadIdx.x / 2].at[threadIdx.x % 2 * 2] = -from * LOG2_E;
+        columns[turn][threadIdx.x / 2].at[threadIdx.x % 2 * 2 + 1] = -along * h.scale;
       }
     };
     __syncthreads();
-    start(0, 0);
+    start(head, begin, 0);
     finish(0);
-    for (int t = 0; t < group * count; t++) {
-      int turn = t & 1;
-      int first = begin + t % count * ROWS;
+    for (int first = begin, turn = 0; head < last_head; turn ^= 1) {
+      int next = first + ROWS < h.context ? first + ROWS : begin;
+      head += next > first ? 0 : 1;
       wait_for_copies();
       __syncthreads();
-      if (t + 1 < group * count) {
-        start(t + 1, turn ^ 1);
+      if (head < last_head) {
+        start(head, next, turn ^ 1);
       }
       for (int part = 0; part < ROWS; part += STEP) {
         if (first + part + STEP <= warp_row) {
@@ -477,7 +509,7 @@ INLINE void tensor_keys(const T *qkv, const T *dout, const float *log_sums, cons
         product<T, LENGTH, false>(s, k, q);
         product<T, LENGTH, false>(slope, v, g);
         if (first + part < warp_row + STRIP - 1) {
-          hide(s, [=](int row, int column) { return first + part + column >= j + row; });
+          hide<true>(s, j - first - part);
         }
         for (int n = 0; n < STEP / 8; n++) {
           pack<float, 4> two = columns[turn][(part + n * 8 + lane_column()) / 2];
@@ -492,6 +524,7 @@ INLINE void tensor_keys(const T *qkv, const T *dout, const float *log_sums, cons
         product<T, LENGTH, true>(dk, slopes, q);
       }
       finish(turn ^ 1);
+      first = next;
     }
     store_rows(dk, 1, 1, dqkv + at.row * stride + key_at, stride, j, h);
     store_rows(dv, 1, 1, dqkv + at.row * stride + value_at, stride, j, h);
