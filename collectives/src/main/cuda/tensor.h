@@ -1,9 +1,10 @@
 /*
  * Causal attention on tensor cores, of bfloat16 and float16 (compute capability 8.0 and newer);
- * what it computes is said in attention.h. A warp has 16 rows and multiplies by mma.sync.m16n8k16, whose
- * sums are float32; exponentials, and slopes in the backward pass, are rounded to the type before
- * they are multiplied. SIZE is the head size that the loops are made for; what is missing to it is
- * zeros. No sum depends on the grid.
+ * what it computes is said in attention.h. A warp has 16 rows and multiplies by mma.sync.m16n8k16,
+ * whose sums are float32; exponentials, and slopes in the backward pass, are rounded to the type
+ * before they are multiplied. Exponentials are powers of 2 of the score, times scale and log2 e,
+ * minus a base, in one fused operation. Warps skip tiles that their rows do not see. SIZE is the
+ * head size that the loops are made for; what is missing to it is zeros. No sum depends on the grid.
  *
  * Fragments are those of "Matrix Fragments for mma.m16n8k16" in the PTX ISA: lane 4 g + t of a warp
  * holds, of the left factor, rows g and g + 8, columns 2 t, 2 t + 1, and these + 8; of the right
@@ -11,8 +12,6 @@
  * and 2 t + 1.
  */
 enum { WARP = 32, STRIP = 16, STRIPS = BLOCK / WARP * STRIP, PAD = 8 };
-
-INLINE int lane() { return (int)(threadIdx.x % WARP); }
 
 /* The lane's place in a fragment. */
 INLINE int lane_row() { return (int)(threadIdx.x % WARP / 4); }
@@ -28,10 +27,6 @@ typedef u32 __attribute__((__may_alias__)) u32_of_any;
 INLINE u32 pair_at(const void *at) { return *(const u32_of_any *)at; }
 
 INLINE void put_pair(void *at, u32 x) { *(u32_of_any *)at = x; }
-
-struct eight {
-  u16 bits[8];
-} __attribute__((__may_alias__, __aligned__(16)));
 
 #ifdef __CUDACC__
 
@@ -80,25 +75,16 @@ INLINE void copy(u16 *to, const void *from, bool zeros) {
 INLINE void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 /*
- * Where this lane reads a right factor in shared memory; its columns are lines there, or, if
- * BY_ROWS, its rows. Unknown to the compiler, which otherwise adds offsets in many registers.
+ * Fragments n and n + 1, rows 16 k on, of a right factor in shared memory; its columns are lines
+ * there, or, if BY_ROWS, its rows. Each lane gives the address of 8 elements of one of four matrices
+ * of 8 x 8, which the lanes share as fragments.
  */
-typedef u32 place;
-
-template <int LINE_LENGTH, bool BY_ROWS> INLINE place place_of(const u16 *at) {
-  int line = BY_ROWS ? lane() % 16 : lane() / 16 * 8 + lane() % 8;
-  int from = BY_ROWS ? lane() / 16 * 8 : lane() / 8 % 2 * 8;
-  u32 address = (u32)__cvta_generic_to_shared(at + line * LINE_LENGTH + from);
-  asm("" : "+r"(address));
-  return address;
-}
-
-/*
- * Its fragments n and n + 1, rows 16 k on. Each lane gives the address of 8 elements of one of four
- * matrices of 8 x 8, which the lanes share as fragments.
- */
-template <int LINE_LENGTH, bool BY_ROWS> INLINE void right_of(place at, int n, int k, u32 *b) {
-  u32 address = at + (BY_ROWS ? k * 16 * LINE_LENGTH + n * 8 : n * 8 * LINE_LENGTH + k * 16) * 2;
+template <int LINE_LENGTH, bool BY_ROWS> INLINE void right_of(const u16 *at, int n, int k, u32 *b) {
+  int lane = (int)(threadIdx.x % WARP);
+  int line = BY_ROWS ? lane % 16 : lane / 16 * 8 + lane % 8;
+  int element = BY_ROWS ? lane / 16 * 8 : lane / 8 % 2 * 8;
+  u32 address = (u32)__cvta_generic_to_shared(at + line * LINE_LENGTH + element);
+  address += (BY_ROWS ? k * 16 * LINE_LENGTH + n * 8 : n * 8 * LINE_LENGTH + k * 16) * 2;
   if (BY_ROWS) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
         : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3]) : "r"(address) : "memory");
@@ -108,16 +94,7 @@ template <int LINE_LENGTH, bool BY_ROWS> INLINE void right_of(place at, int n, i
   }
 }
 
-/*
- * The same, unknown to the compiler: what follows from it is computed again for each unit, instead
- * of once, in registers that it would keep.
- */
-INLINE heads again(heads h) {
-  asm volatile("" : "+l"(h.sequences), "+r"(h.context), "+r"(h.heads), "+r"(h.key_heads), "+r"(h.size));
-  return h;
-}
-
-/* So that registers allow so many blocks on a multiprocessor. */
+/* With so few registers that a multiprocessor holds so many blocks. */
 #define KERNEL_OF(blocks, name, ...) \
   extern "C" __global__ void __launch_bounds__(BLOCK, blocks) name(__VA_ARGS__)
 
@@ -133,18 +110,12 @@ template <class T> INLINE u32 rounded(float low, float high) {
 INLINE float power_of_2(float x) { return exp2f(x); }
 
 INLINE void copy(u16 *to, const void *from, bool zeros) {
-  *(eight *)to = zeros ? eight() : *(const eight *)from;
+  put_pack(to, zeros ? pack<u16, 8>() : pack_at<8>((const u16 *)from));
 }
 
 INLINE void wait_for_copies() {}
 
-INLINE heads again(heads h) { return h; }
-
-typedef const u16 *place;
-
-template <int LINE_LENGTH, bool BY_ROWS> INLINE place place_of(const u16 *at) { return at; }
-
-template <int LINE_LENGTH, bool BY_ROWS> INLINE void right_of(place at, int n, int k, u32 *b) {
+template <int LINE_LENGTH, bool BY_ROWS> INLINE void right_of(const u16 *at, int n, int k, u32 *b) {
   for (int e = 0; e < 4; e++) {
     int column = (n + e / 2) * 8 + lane_row();
     int row = k * 16 + e % 2 * 8 + lane_column();
@@ -161,11 +132,10 @@ template <int LINE_LENGTH, bool BY_ROWS> INLINE void right_of(place at, int n, i
 /* Adds a product of 16 x 16 K by 16 K x 8 N to c; BY_ROWS says how the right factor lies. */
 template <class T, int LINE_LENGTH, bool BY_ROWS, int N, int K>
 INLINE void product(float (&c)[N][4], const u32 (&a)[K][4], const u16 *at) {
-  place right = place_of<LINE_LENGTH, BY_ROWS>(at);
   for (int k = 0; k < K; k++) {
     for (int n = 0; n < N; n += 2) {
       u32 b[4];
-      right_of<LINE_LENGTH, BY_ROWS>(right, n, k, b);
+      right_of<LINE_LENGTH, BY_ROWS>(at, n, k, b);
       multiply<T>(c[n], a[k], b);
       multiply<T>(c[n + 1], a[k], b + 2);
     }
@@ -173,8 +143,8 @@ INLINE void product(float (&c)[N][4], const u32 (&a)[K][4], const u16 *at) {
 }
 
 /*
- * The scores of columns that a row does not see, those more than own after this lane's first row, or
- * if BEFORE those before, become minus infinity, their powers so 0.
+ * Makes scores of columns that rows do not see minus infinity: those after column own for this
+ * lane's first row, or if BEFORE those before it, and so on with the next rows.
  */
 template <bool BEFORE, int N> INLINE void hide(float (&s)[N][4], int own) {
   own -= lane_column();
@@ -272,14 +242,15 @@ struct unit {
 };
 
 /*
- * Of the heads of a row, or of the key heads; there are fewer than 2^31 rows times heads. Tiles are
- * in the order of u: those that take long come first, so that those that end last are short.
+ * The u-th one, where rows have so many heads; all of them and rows times heads are fewer than 2^31.
+ * Heads follow each other within a tile: the tiles that take longest come first, of all heads, so
+ * that what runs last is short.
  */
-INLINE unit unit_of(u32 u, u32 in_row, heads h) {
-  u32 each = (u32)h.sequences * in_row;
-  u32 tile = u / each, sequence = u % each / in_row, head = u % each % in_row;
+INLINE unit unit_of(u32 u, u32 heads_of_row, heads h) {
+  u32 in_tile = (u32)h.sequences * heads_of_row;
+  u32 sequence = u % in_tile / heads_of_row, head = u % in_tile % heads_of_row;
   u32 group = (u32)h.heads / (u32)h.key_heads;
-  return {(int)tile, (int)head, (int)(head / group), (int)sequence * h.context};
+  return {(int)(u / in_tile), (int)head, (int)(head / group), (int)sequence * h.context};
 }
 
 /* The logarithm of e to base 2, and that of 2 to base e. */
@@ -296,12 +267,11 @@ INLINE void tensor_attention(const T *qkv, heads h, T *out, float *log_sums) {
   int tiles = strips_of(h);
   float to_log2 = h.scale * LOG2_E;
   for (u32 u = blockIdx.x; u < (u32)(h.sequences * h.heads * tiles); u += gridDim.x) {
-    heads same = again(h);
-    unit at = unit_of(u, (u32)same.heads, same);
-    int tile = tiles - 1 - at.tile; /* the longest first */
+    unit at = unit_of(u, (u32)h.heads, h);
+    int tile = tiles - 1 - at.tile;
     const T *base = qkv + at.row * stride;
     const T *keys = base + (long)(h.heads + at.key_head) * h.size +
-        copied_row<SIZE>() * row_of_qkv(same) + copied_element<SIZE>();
+        copied_row<SIZE>() * stride + copied_element<SIZE>();
     int warp_row = tile * STRIPS + strip_row();
     int i = warp_row + lane_row();
     u32 q[SIZE / 16][4];
@@ -390,12 +360,11 @@ INLINE void tensor_queries(const T *qkv, const T *dout, const float *log_sums, c
   int tiles = strips_of(h);
   float to_log2 = h.scale * LOG2_E;
   for (u32 u = blockIdx.x; u < (u32)(h.sequences * h.heads * tiles); u += gridDim.x) {
-    heads same = again(h);
-    unit at = unit_of(u, (u32)same.heads, same);
+    unit at = unit_of(u, (u32)h.heads, h);
     int tile = tiles - 1 - at.tile;
     const T *base = qkv + at.row * stride;
     const T *keys = base + (long)(h.heads + at.key_head) * h.size +
-        copied_row<SIZE>() * row_of_qkv(same) + copied_element<SIZE>();
+        copied_row<SIZE>() * stride + copied_element<SIZE>();
     int warp_row = tile * STRIPS + strip_row();
     int i = warp_row + lane_row();
     u32 q[SIZE / 16][4], g[SIZE / 16][4];
@@ -458,8 +427,7 @@ INLINE void tensor_keys(const T *qkv, const T *dout, const float *log_sums, cons
   int group = h.heads / h.key_heads;
   float to_log2 = h.scale * LOG2_E;
   for (u32 u = blockIdx.x; u < (u32)(h.sequences * h.key_heads * tiles); u += gridDim.x) {
-    heads same = again(h);
-    unit at = unit_of(u, (u32)same.key_heads, same);
+    unit at = unit_of(u, (u32)h.key_heads, h);
     const T *base = qkv + at.row * stride;
     long key_at = (long)(h.heads + at.head) * h.size;
     long value_at = key_at + (long)h.key_heads * h.size;
@@ -532,20 +500,21 @@ INLINE void tensor_keys(const T *qkv, const T *dout, const float *log_sums, cons
 }
 
 #define TENSOR(type, size_) \
-  KERNEL_OF(size_ < 128 ? 2 : 1, attention_tensor_##type##_##size_, const type *qkv, long sequences, int context, \
-      int heads_, int key_heads, int size, float scale, type *out, float *log_sums) { \
+  KERNEL_OF(size_ < 128 ? 2 : 1, attention_tensor_##type##_##size_, const type *qkv, \
+      long sequences, int context, int heads_, int key_heads, int size, float scale, type *out, \
+      float *log_sums) { \
     heads h = {sequences, context, heads_, key_heads, size, scale}; \
     tensor_attention<size_>(qkv, h, out, log_sums); \
   } \
   KERNEL_OF(size_ < 128 ? 2 : 1, attention_tensor_queries_##type##_##size_, const type *qkv, \
-      long sequences, int context, int heads_, int key_heads, int size, float scale, const type *dout, const float *log_sums, \
-      const float *dots, type *dqkv) { \
+      long sequences, int context, int heads_, int key_heads, int size, float scale, \
+      const type *dout, const float *log_sums, const float *dots, type *dqkv) { \
     heads h = {sequences, context, heads_, key_heads, size, scale}; \
     tensor_queries<size_>(qkv, dout, log_sums, dots, h, dqkv); \
   } \
   KERNEL_OF(size_ < 64 ? 2 : 1, attention_tensor_keys_##type##_##size_, const type *qkv, \
-      long sequences, int context, int heads_, int key_heads, int size, float scale, const type *dout, const float *log_sums, \
-      const float *dots, type *dqkv) { \
+      long sequences, int context, int heads_, int key_heads, int size, float scale, \
+      const type *dout, const float *log_sums, const float *dots, type *dqkv) { \
     heads h = {sequences, context, heads_, key_heads, size, scale}; \
     tensor_keys<size_>(qkv, dout, log_sums, dots, h, dqkv); \
   }

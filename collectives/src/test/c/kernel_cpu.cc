@@ -2,7 +2,8 @@
  * The kernels of src/main/cuda on the CPU. One thread of the machine runs the blocks one after the
  * other, and the threads of a block one after the other up to a __syncthreads: there it leaves the
  * thread's stack and takes another one for the threads that follow. When all are there, it goes on
- * with each; those of a warp that exchange something go on before the others. A kernel without __syncthreads never changes stacks.
+ * with each; warps that exchange something go on before those that wait for the block. A kernel
+ * with neither never changes stacks.
  */
 #include "kernel_cpu.h"
 
@@ -185,8 +186,8 @@ unsigned waiting_for_warps(launch *l) {
   }
   for (unsigned n : of_warp) {
     if (n % WARP_THREADS != 0) {
-      fprintf(stderr, "jccl fake: %u threads of a warp of kernel %s exchange, expected all of %u\n", n,
-          l->kernel->name, WARP_THREADS);
+      fprintf(stderr, "jccl fake: %u threads of a warp of kernel %s exchange, expected all of %u\n",
+          n, l->kernel->name, WARP_THREADS);
       abort();
     }
   }
