@@ -2,7 +2,8 @@
  * The kernels of src/main/cuda on the CPU. One thread of the machine runs the blocks one after the
  * other, and the threads of a block one after the other up to a __syncthreads: there it leaves the
  * thread's stack and takes another one for the threads that follow. When all are there, it goes on
- * with each. A kernel without __syncthreads never changes stacks.
+ * with each; warps that exchange something go on before those that wait for the block. A kernel
+ * with neither never changes stacks.
  */
 #include "kernel_cpu.h"
 
@@ -62,7 +63,7 @@ __thread jcf_dim3 threadIdx, blockIdx, blockDim, gridDim;
 namespace {
 
 const size_t STACK = 64 << 10;
-const unsigned MOST_THREADS = 1024;
+const unsigned MOST_THREADS = 1024, WARP_THREADS = 32;
 
 /* Where a stack goes on. */
 #if defined(OWN_SWITCH)
@@ -78,7 +79,8 @@ struct fiber {
   launch *of;
   char *stack;
   void *fake_stack, *tsan;
-  jcf_dim3 at; /* the thread that waits on it */
+  jcf_dim3 at;   /* the thread that waits on it, */
+  bool for_warp; /* only for the others of its warp */
 };
 
 struct launch {
@@ -93,7 +95,7 @@ struct launch {
   fiber *running;
   fiber *fibers[MOST_THREADS];
   unsigned nfibers;
-  fiber *waiting[MOST_THREADS]; /* at the barrier */
+  fiber *waiting[MOST_THREADS];
   fiber *released[MOST_THREADS];
   unsigned nwaiting;
 };
@@ -173,23 +175,50 @@ fiber *new_fiber(launch *l) {
   return f;
 }
 
+/* How many wait for their warp; all of a warp do or none. */
+unsigned waiting_for_warps(launch *l) {
+  unsigned of_warp[MOST_THREADS / WARP_THREADS] = {}, all = 0;
+  for (unsigned i = 0; i < l->nwaiting; i++) {
+    if (l->waiting[i]->for_warp) {
+      of_warp[l->waiting[i]->at.x / WARP_THREADS]++;
+      all++;
+    }
+  }
+  for (unsigned n : of_warp) {
+    if (n % WARP_THREADS != 0) {
+      fprintf(stderr, "jccl fake: %u threads of a warp of kernel %s exchange, expected all of %u\n",
+          n, l->kernel->name, WARP_THREADS);
+      abort();
+    }
+  }
+  return all;
+}
+
 void run_block(launch *l) {
   l->started = l->finished = 0;
-  unsigned idle = 0; /* fibers below it are taken by threads at the barrier */
+  unsigned idle = 0; /* fibers below it are taken by threads that wait */
   while (l->finished < l->threads) {
     if (l->started < l->threads) {
       resume(l, idle < l->nfibers ? l->fibers[idle] : new_fiber(l));
       idle = l->nwaiting;
       continue;
     }
-    if (l->nwaiting + l->finished != l->threads || l->finished > 0) {
+    bool warps = waiting_for_warps(l) > 0;
+    if (!warps && l->finished > 0) {
       fprintf(stderr, "jccl fake: %u of %u threads of kernel %s ended before a __syncthreads\n",
           l->finished, l->threads, l->kernel->name);
       abort();
     }
-    unsigned n = l->nwaiting;
-    l->nwaiting = 0;
-    memcpy(l->released, l->waiting, n * sizeof *l->released);
+    unsigned n = 0, rest = 0;
+    for (unsigned i = 0; i < l->nwaiting; i++) {
+      fiber *f = l->waiting[i];
+      if (f->for_warp == warps) {
+        l->released[n++] = f;
+      } else {
+        l->waiting[rest++] = f;
+      }
+    }
+    l->nwaiting = rest;
     for (unsigned i = 0; i < n; i++) {
       fiber *f = l->released[l->reversed ? n - 1 - i : i];
       threadIdx = f->at;
@@ -198,15 +227,18 @@ void run_block(launch *l) {
   }
 }
 
-}  // namespace
-
-void __syncthreads() {
+void wait(bool for_warp) {
   launch *l = current;
   fiber *f = l->running;
   f->at = threadIdx;
+  f->for_warp = for_warp;
   l->waiting[l->nwaiting++] = f;
   leave(f);
 }
+
+}  // namespace
+
+void __syncthreads() { wait(false); }
 
 /*
  * Two turns of memory: whoever brings something again after a wait does not disturb those that
@@ -218,8 +250,8 @@ const jcf_lane *jcf_exchange(const jcf_lane &mine) {
   unsigned me = threadIdx.x;
   unsigned turn = turns[me] ^= 1;
   brought[turn][me] = mine;
-  __syncthreads();
-  return &brought[turn][me / 32 * 32];
+  wait(true);
+  return &brought[turn][me / WARP_THREADS * WARP_THREADS];
 }
 
 float __shfl_xor_sync(unsigned lanes, float x, int mask) {

@@ -42,8 +42,8 @@ INLINE unsigned atomicAdd(unsigned *at, unsigned more) {
 INLINE int __ffs(int x) { return __builtin_ffs(x); }
 
 /*
- * What each lane of the calling thread's warp has brought: a wait of all threads of the block, so a
- * kernel in which one warp exchanges and another does not ends as one that misses a __syncthreads.
+ * What each lane of the calling thread's warp has brought; a wait of the warp. A kernel in which some
+ * lanes of a warp exchange and others wait elsewhere or have ended is aborted.
  */
 struct jcf_lane {
   float values[12];

@@ -125,12 +125,13 @@ final class CudaLayers extends CheckedLayers {
 
     /**
      * The kernels for a shape and its buffers: those for tensor cores load 16 bytes at a time,
-     * which a slice may not be aligned for.
+     * which a slice may not be aligned for, and count rows of heads in 32 bits.
      */
     private Attention attention(AttentionShape shape, Buffer qkv, Buffer out, Buffer gradient) {
         int type = qkv.dataType().ordinal();
         long addresses = qkv.address() | out.address() | gradient.address();
-        if (shape.size() % LOADED == 0 && addresses % LOADED_BYTES == 0) {
+        boolean counted = shape.rows() * shape.heads() <= Integer.MAX_VALUE;
+        if (shape.size() % LOADED == 0 && addresses % LOADED_BYTES == 0 && counted) {
             for (int n = 0; n < HEAD_SIZES.length; n++) {
                 Attention found = tensorAttention[n * TYPES + type];
                 if (shape.size() <= HEAD_SIZES[n] && found != null) {
