@@ -638,7 +638,7 @@ static struct op *enqueue(struct jcf_stream *s, jcf_call run, jcf_call release, 
   return op;
 }
 
-/* Waits until a stream has room for a copy, a memset or a kernel. */
+/* Waits until a stream has room for a copy, a memset, a kernel or a record. */
 static void await_room(struct jcf_stream *s) {
   s->uses++;
   while (s->queued >= MOST_QUEUED) {
@@ -2471,10 +2471,19 @@ void jcf_launch(struct jcf_stream *s, jcf_call run, jcf_call release, void *arg)
   pthread_mutex_unlock(&lock);
 }
 
+void jcf_await_room(struct jcf_stream *s) {
+  pthread_mutex_lock(&lock);
+  await_room(s);
+  pthread_mutex_unlock(&lock);
+}
+
 struct jcf_dep jcf_enqueue(struct jcf_stream *s, jcf_call run, jcf_call release, void *arg,
     const struct jcf_dep *deps, int ndeps) {
   pthread_mutex_lock(&lock);
-  enqueue(s, run, release, arg, deps, ndeps);
+  struct op *op = enqueue(s, run, release, arg, deps, ndeps);
+  if (op != NULL && run != NULL) {
+    take_room(s, op);
+  }
   struct jcf_dep d = tail_of(s);
   pthread_mutex_unlock(&lock);
   return d;
@@ -2691,6 +2700,7 @@ static cudaError_t record_event(cudaEvent_t event, cudaStream_t stream, unsigned
       ? cudaErrorInvalidResourceHandle
       : usable(s);
   if (error == cudaSuccess && s->capture == NULL) {
+    await_room(s);
     record_now(e, s);
   } else if (error == cudaSuccess && flags == 1) {
     put_node(s, &(struct jcf_node){.work = RECORD, .event = e});

@@ -135,7 +135,9 @@ JCF_API void jcf_stream_done(struct jcf_stream *s);
 JCF_API int jcf_stream_device(struct jcf_stream *s);
 /* Waits for all that is enqueued on a device now. */
 JCF_API void jcf_sync_device(int device);
-/* Runs run(arg) and then release(arg) on the stream's thread, after deps. */
+/* Waits until the stream takes another kernel. */
+JCF_API void jcf_await_room(struct jcf_stream *s);
+/* Runs run(arg) and then release(arg) on the stream's thread, after deps. Takes the room of a kernel. */
 JCF_API struct jcf_dep jcf_enqueue(struct jcf_stream *s, jcf_call run, jcf_call release, void *arg,
     const struct jcf_dep *deps, int ndeps);
 /* The same for a kernel: waits first until the stream has room for one. */

@@ -1679,6 +1679,7 @@ static struct jcf_dep enqueue_batch(
   for (int i = 0; i < nothers; i++) {
     deps[n++] = others[i];
   }
+  jcf_await_room(s); /* for a kernel */
   pthread_mutex_lock(&lock); /* so that batches are enqueued in the order of their numbers */
   for (int i = 0; i < b->n; i++) {
     struct operation *o = &b->ops[i];

@@ -20,6 +20,9 @@ final class FaultWorker {
     private static final long SPARSE_NANOS = 2_000_000;
     private static final int COUNT = 50_000;
 
+    /** Twice what a stream takes. */
+    private static final int FULL = 2_000;
+
     private static long dense;
 
     private FaultWorker() {}
@@ -43,6 +46,7 @@ final class FaultWorker {
                 case "barrier" -> barrier(comm);
                 case "sendRecv" -> sendRecv(comm);
                 case "stream" -> stream(comm);
+                case "ahead" -> ahead(comm);
                 case "early" -> early(comm, Integer.parseInt(args[2]));
                 case "late" -> late(comm, Integer.parseInt(args[2]));
                 case "exit" -> exit(comm, Integer.parseInt(args[2]));
@@ -140,6 +144,19 @@ final class FaultWorker {
                 comm.allGather(buffer.slice(0, (long) (COUNT / comm.size()) * comm.size()), stream);
                 stream.synchronize();
                 progress(i);
+            }
+        }
+    }
+
+    /** Never waits, so that the stream is full of operations after the first thousand. */
+    private static void ahead(Communicator comm) {
+        try (Stream stream = comm.device().newStream();
+                Buffer buffer = comm.device().allocate(DataType.FLOAT32, COUNT)) {
+            for (int i = 0; ; i++) {
+                comm.allReduce(buffer, ReduceOp.MAX, stream);
+                if (i == FULL) {
+                    System.out.println("RUNNING");
+                }
             }
         }
     }

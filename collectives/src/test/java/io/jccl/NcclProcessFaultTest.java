@@ -267,6 +267,33 @@ class NcclProcessFaultTest {
         }
     }
 
+    /** NCCL does not return from enqueuing then. */
+    @Test
+    void killedRankIsNamedThoughStreamsAreFull() throws IOException {
+        killedRankIsNamed("ahead", Map.of("JCCL_FAKE_DEATH", "spin"));
+    }
+
+    @Tag("exhaustive")
+    @Test
+    void killedRankIsNamedThoughCudaKeepsTheThreadThatLooks() throws IOException {
+        killedRankIsNamed("allReduce", Map.of("JCCL_FAKE_INJECT", "cudaEventRecord:1:hang"));
+    }
+
+    private void killedRankIsNamed(String what, Map<String, String> more) throws IOException {
+        try (Workers workers = world(2, Map.of("JCCL_FAKE_DEATH", "spin"));
+                Workers kept = world(2, more)) {
+            Worker other = workers.start(1, FaultWorker.class, what, "100");
+            Worker first = kept.start(0, FaultWorker.class, what, "100");
+            other.await("RUNNING", PATIENCE);
+            first.await("RUNNING", PATIENCE);
+            other.kill();
+            Report report = Report.of(first);
+            report.is(RankFailedException.class, "rank 1");
+            report.soon();
+            first.await("CLOSED", PATIENCE);
+        }
+    }
+
     /** CUDA waits at the end of a process for kernels, which here wait for the other rank. */
     @Test
     void aRankThatWaitsForAnotherEndsByASignal() throws IOException {

@@ -3,6 +3,7 @@ package io.jccl.internal;
 import java.time.Duration;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.Lock;
 import java.util.concurrent.locks.LockSupport;
 
 /** Waits that an interrupt does not end; the interrupt flag is set again afterwards. */
@@ -63,6 +64,29 @@ public final class Waits {
             while (true) {
                 try {
                     return latch.await(deadline - System.nanoTime(), TimeUnit.NANOSECONDS);
+                } catch (InterruptedException e) {
+                    interrupted = true;
+                }
+            }
+        } finally {
+            restore(interrupted);
+        }
+    }
+
+    /**
+     * Waits for a lock.
+     *
+     * @param lock the lock
+     * @param nanos how long at most
+     * @return whether the calling thread holds it
+     */
+    public static boolean acquire(Lock lock, long nanos) {
+        long deadline = System.nanoTime() + nanos;
+        boolean interrupted = false;
+        try {
+            while (true) {
+                try {
+                    return lock.tryLock(deadline - System.nanoTime(), TimeUnit.NANOSECONDS);
                 } catch (InterruptedException e) {
                     interrupted = true;
                 }

@@ -10,10 +10,12 @@ import io.jccl.device.cuda.CudaStream;
 import io.jccl.error.JcclException;
 import io.jccl.flight.RankStatus;
 import io.jccl.internal.Deadline;
+import io.jccl.internal.Waits;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
+import java.util.concurrent.locks.ReentrantLock;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -22,7 +24,9 @@ import org.jspecify.annotations.Nullable;
  * <p>Progress is measured by a single event that this class records after all work of the last used
  * stream, so operations have no extra cost.
  *
- * <p><b>Threads:</b> that of {@link Watchdog}, which holds the rank's lock during a call.
+ * <p><b>Threads:</b> two of {@link Watchdog}: one calls {@link #look}, which holds the rank's lock
+ * during a call, the other {@link #lookAtProgress}. CUDA keeps a thread that records an event as
+ * long as a stream is full, which is for ever if it waits for a lost rank; the first thread notices.
  */
 final class NcclMonitor {
     private static final long BEAT_NANOS = 2_000_000_000L;
@@ -35,6 +39,9 @@ final class NcclMonitor {
      * much load for a store.
      */
     private static final int WATCHED = 32;
+
+    /** What was seen of the GPU this long ago is still true. */
+    private static final long FRESH_NANOS = 1_000_000_000;
 
     /** Attempts to find a moment between two operations; enqueuing takes microseconds. */
     private static final int LOOKS = 1000;
@@ -50,9 +57,26 @@ final class NcclMonitor {
 
     private final long marker;
 
-    private long markedAt;
-    private long marked;
+    /**
+     * The operation that the marker follows, as soon as a thread begins to record it: CUDA does not
+     * return from that while a stream is full. And since when.
+     */
+    private volatile long marked;
+
+    private volatile long markedAt;
     private volatile long completed;
+
+    /** Whether a thread is inside CUDA to look at the marker, or else when one was last. */
+    private volatile boolean marking;
+
+    private volatile long lookedAt;
+
+    /** Held while a thread is inside CUDA, where it may stay. */
+    private final ReentrantLock cuda = new ReentrantLock();
+
+    /** The number of operations when this was last looked at. */
+    private long noted;
+
     private long beats;
     private long lastBeat;
     private long askedAt;
@@ -92,16 +116,22 @@ final class NcclMonitor {
         return issued.count() <= Math.max(completed, issued.reached());
     }
 
-    /** Begins to end the work; {@link #hasEnded} says when NCCL has. Any thread may call it. */
-    void abort() {
-        rank.handle().startAbort();
+    /** Fails the communicator on all ranks. Any thread may call it. */
+    void abort(String why) {
+        rank.abort(why);
     }
 
+    /** Whether no thread is inside NCCL any more. */
     boolean hasEnded() {
-        return rank.handle().hasEnded();
+        return rank.handle().hasEnded() && !rank.handle().isInside();
     }
 
-    /** Polls for errors and progress; never throws. */
+    /** Waits, for a limited time, until no thread uses the marker; whether that is so. */
+    boolean awaitMarking() {
+        return Waits.acquire(cuda, NcclHandle.ABORT_WAIT.toNanos());
+    }
+
+    /** Polls for errors, and what others say; calls no function of CUDA. Never throws. */
     void look(long now) {
         if (rank.isOver() || !rank.handle().lock().tryLock()) {
             return;
@@ -110,7 +140,6 @@ final class NcclMonitor {
             if (rank.comm() == 0) {
                 return;
             }
-            rank.device().adopt();
             int state = rank.handle().state();
             if (NcclCodes.isError(state)) {
                 failedAt = failedAt == 0 ? now : failedAt;
@@ -122,19 +151,44 @@ final class NcclMonitor {
                 return;
             }
             lookAtCaller(now);
-            lookAtProgress(now);
+            lookAtTime(now);
             if (now - lastBeat > BEAT_NANOS / 8 || answered > 0) {
                 lookAtOthers(now);
             }
-        } catch (JcclException e) {
-            rank.failures().fail(e);
         } catch (RuntimeException e) {
-            rank.failures()
-                    .fail(
-                            new JcclException(
-                                    rank.failures().describe("watching") + " failed: " + e, e));
+            failed(e);
         } finally {
             rank.handle().lock().unlock();
+        }
+    }
+
+    private void failed(RuntimeException e) {
+        rank.failures()
+                .fail(
+                        e instanceof JcclException known
+                                ? known
+                                : new JcclException(
+                                        rank.failures().describe("watching") + " failed: " + e, e));
+    }
+
+    /** Looks at the GPU's progress, in calls of CUDA that may not return; never throws. */
+    void lookAtProgress(long now) {
+        if (!cuda.tryLock()) {
+            return;
+        }
+        try {
+            if (rank.isOver()) {
+                return;
+            }
+            marking = true;
+            rank.device().adopt();
+            mark(now);
+        } catch (RuntimeException e) {
+            failed(e);
+        } finally {
+            lookedAt = System.nanoTime();
+            marking = false;
+            cuda.unlock();
         }
     }
 
@@ -159,34 +213,45 @@ final class NcclMonitor {
         return marked > completed ? markedAt : enteredAt;
     }
 
-    private void lookAtProgress(long now) {
-        CudaApi cuda = CudaRuntime.api();
+    private void lookAtTime(long now) {
         reached(issued.reached());
-        if (marked > completed) {
-            int result = cuda.cudaEventQuery(marker);
-            if (result == cudart_h.cudaErrorNotReady()) {
-                cuda.cudaGetLastError();
-                expireIfLate(now);
-                return;
+        long count = issued.count();
+        if (count != noted) {
+            noted = count;
+            if (marking) {
+                markedAt = now; // a stream that takes more operations completes others
             }
-            CudaRuntime.check(result, "cudaEventQuery");
-            reached(marked);
-            askedAt = 0;
         }
-        if (entering > completed) {
+        if (waits()) {
             expireIfLate(now);
         } else {
             askedAt = 0;
         }
+    }
+
+    private void mark(long now) {
+        CudaApi api = CudaRuntime.api();
+        if (marked > completed) {
+            int result = api.cudaEventQuery(marker);
+            if (result == cudart_h.cudaErrorNotReady()) {
+                api.cudaGetLastError();
+                return;
+            }
+            CudaRuntime.check(result, "cudaEventQuery");
+            reached(marked);
+        }
         long last = enqueued();
         CudaStream stream = issued.lastStream();
-        if (last > completed && stream != null && stream.recordIfNotCapturing(marker)) {
-            marked = last;
+        if (last > completed && stream != null) {
             markedAt = now;
+            marked = last;
+            if (!stream.recordIfNotCapturing(marker)) {
+                marked = completed;
+            }
         }
     }
 
-    private void reached(long number) {
+    private synchronized void reached(long number) {
         if (number > completed) {
             completed = number;
             rank.seenComplete(number);
@@ -223,7 +288,9 @@ final class NcclMonitor {
     }
 
     private void expireIfLate(long now) {
-        if (now - waitsSince() > timeoutNanos - answerNanos) {
+        // The thread that looks may be held up by another communicator.
+        boolean known = marking || now - lookedAt < FRESH_NANOS || entering > completed;
+        if (known && now - waitsSince() > timeoutNanos - answerNanos) {
             expire(now);
         }
     }

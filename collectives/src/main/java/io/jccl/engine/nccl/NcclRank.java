@@ -446,7 +446,7 @@ public final class NcclRank extends EngineCommunicator
         }
         issued.detach();
         try {
-            if (handle.awaitEnd()) {
+            if (handle.awaitEnd() && watch.awaitMarking()) {
                 release();
             }
         } finally {

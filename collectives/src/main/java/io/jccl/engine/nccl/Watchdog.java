@@ -1,16 +1,20 @@
 package io.jccl.engine.nccl;
 
+import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.ObjLongConsumer;
 import java.util.function.Predicate;
 import org.jspecify.annotations.Nullable;
 
 /**
- * One thread that polls all communicators of the process, as long as there are any.
+ * Two threads that poll all communicators of the process, as long as there are any: one asks CUDA,
+ * which may keep it, the other everybody else.
  *
  * <p>When the JVM ends, CUDA waits for kernels that run, and those of NCCL may wait for other ranks
- * without end: such communicators are aborted first.
+ * without end. And CUDA frees what a thread that is inside NCCL still uses. So communicators whose
+ * work is not complete are aborted first.
  */
 final class Watchdog {
     private static final long PERIOD_NANOS = 50_000_000;
@@ -22,8 +26,33 @@ final class Watchdog {
     private static final long ABORT_NANOS = 3_000_000_000L;
 
     private static final Set<NcclMonitor> WATCHED = ConcurrentHashMap.newKeySet();
-    private static @Nullable Thread thread;
+    private static final Poller[] POLLERS = {
+        new Poller("jccl-watchdog", NcclMonitor::look),
+        new Poller("jccl-progress", NcclMonitor::lookAtProgress)
+    };
+
     private static @Nullable Thread atExit;
+
+    /** A thread and what it does to each communicator; guarded by the class. */
+    private static final class Poller {
+        final String name;
+        final ObjLongConsumer<NcclMonitor> look;
+        @Nullable Thread thread;
+
+        Poller(String name, ObjLongConsumer<NcclMonitor> look) {
+            this.name = name;
+            this.look = look;
+        }
+
+        void run() {
+            while (goesOn(this)) {
+                for (NcclMonitor watch : WATCHED) {
+                    look.accept(watch, System.nanoTime());
+                }
+                LockSupport.parkNanos(PERIOD_NANOS);
+            }
+        }
+    }
 
     private Watchdog() {}
 
@@ -37,8 +66,10 @@ final class Watchdog {
             }
         }
         WATCHED.add(watch);
-        if (thread == null) {
-            thread = Thread.ofPlatform().daemon().name("jccl-watchdog").start(Watchdog::run);
+        for (Poller p : POLLERS) {
+            if (p.thread == null) {
+                p.thread = Thread.ofPlatform().daemon().name(p.name).start(p::run);
+            }
         }
     }
 
@@ -46,20 +77,11 @@ final class Watchdog {
         WATCHED.remove(watch);
     }
 
-    private static void run() {
-        while (goesOn()) {
-            long now = System.nanoTime();
-            for (NcclMonitor watch : WATCHED) {
-                watch.look(now);
-            }
-            LockSupport.parkNanos(PERIOD_NANOS);
-        }
-    }
-
     private static void abortUnfinished() {
         await(FINISH_NANOS, NcclMonitor::isComplete);
-        WATCHED.stream().filter(w -> !w.isComplete()).forEach(NcclMonitor::abort);
-        await(ABORT_NANOS, w -> w.isComplete() || w.hasEnded());
+        List<NcclMonitor> unfinished = WATCHED.stream().filter(w -> !w.isComplete()).toList();
+        unfinished.forEach(w -> w.abort("its JVM ends"));
+        await(ABORT_NANOS, w -> !unfinished.contains(w) || w.hasEnded());
     }
 
     private static void await(long nanos, Predicate<NcclMonitor> all) {
@@ -69,9 +91,9 @@ final class Watchdog {
         }
     }
 
-    private static synchronized boolean goesOn() {
+    private static synchronized boolean goesOn(Poller poller) {
         if (WATCHED.isEmpty()) {
-            thread = null;
+            poller.thread = null;
             return false;
         }
         return true;
