@@ -261,6 +261,7 @@ class NcclTimeoutTest {
                                     Buffer other = c.device().allocate(DataType.INT32, 1 << 20)) {
                                 // Without connections NCCL takes two sends for the ends of one.
                                 c.allToAll(b, other, stream);
+                                stream.synchronize(NcclRanks.PATIENCE);
                                 c.send(b, 1 - c.rank(), stream);
                                 stream.synchronize(NcclRanks.PATIENCE);
                             }
