@@ -26,7 +26,8 @@ import org.jspecify.annotations.Nullable;
  *
  * <p><b>Threads:</b> two of {@link Watchdog}: one calls {@link #look}, which holds the rank's lock
  * during a call, the other {@link #lookAtProgress}. CUDA keeps a thread that records an event as
- * long as a stream is full, which is for ever if it waits for a lost rank; the first thread notices.
+ * long as a stream is full, which is for ever if it waits for a lost rank; the first thread
+ * notices.
  */
 final class NcclMonitor {
     private static final long BEAT_NANOS = 2_000_000_000L;
