@@ -62,7 +62,7 @@ class RoundedMatmulTest {
     private Buffer integers(long count, int below) {
         Buffer all = host.allocate(DataType.FLOAT32, count);
         for (long i = 0; i < count; i++) {
-            all.set(i, i % below - 1);
+            all.set(i, (int) (i % below) - 1);
         }
         return all;
     }
