@@ -3,31 +3,20 @@ package io.jccl.engine.nccl;
 import io.jccl.CollectiveMismatchException;
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.RankFailedException;
-import io.jccl.bindings.CudaApi;
-import io.jccl.bindings.generated.cudart.cudart_h;
-import io.jccl.device.cuda.CudaRuntime;
-import io.jccl.device.cuda.CudaStream;
 import io.jccl.error.JcclException;
 import io.jccl.flight.RankStatus;
 import io.jccl.internal.Deadline;
-import io.jccl.internal.Waits;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
-import java.util.concurrent.locks.ReentrantLock;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Monitors one rank: the progress of its GPU, errors of NCCL, and failures of other ranks.
- *
- * <p>Progress is measured by a single event that this class records after all work of the last used
- * stream, so operations have no extra cost.
+ * Monitors one rank: errors of NCCL, operations that take too long, and failures of other ranks.
  *
  * <p><b>Threads:</b> two of {@link Watchdog}: one calls {@link #look}, which holds the rank's lock
- * during a call, the other {@link #lookAtProgress}. CUDA keeps a thread that records an event as
- * long as a stream is full, which is for ever if it waits for a lost rank; the first thread
- * notices.
+ * during a call, the other {@link #lookAtProgress}, which CUDA may keep.
  */
 final class NcclMonitor {
     private static final long BEAT_NANOS = 2_000_000_000L;
@@ -41,12 +30,6 @@ final class NcclMonitor {
      */
     private static final int WATCHED = 32;
 
-    /** What was seen of the GPU this long ago is still true. */
-    private static final long FRESH_NANOS = 1_000_000_000;
-
-    /** Attempts to find a moment between two operations; enqueuing takes microseconds. */
-    private static final int LOOKS = 1000;
-
     private final NcclRank rank;
     private final Membership members;
     private final InFlightOps issued;
@@ -56,28 +39,7 @@ final class NcclMonitor {
     /** The last part of the timeout, in which the others report their progress. */
     private final long answerNanos;
 
-    private final long marker;
-
-    /**
-     * The operation that the marker follows, as soon as a thread begins to record it: CUDA does not
-     * return from that while a stream is full. And since when.
-     */
-    private volatile long marked;
-
-    private volatile long markedAt;
-    private volatile long completed;
-
-    /** Whether a thread is inside CUDA to look at the marker, or else when one was last. */
-    private volatile boolean marking;
-
-    private volatile long lookedAt;
-
-    /** Held while a thread is inside CUDA, where it may stay. */
-    private final ReentrantLock cuda = new ReentrantLock();
-
-    /** The number of operations when this was last looked at. */
-    private long noted;
-
+    private final GpuProgress progress;
     private long beats;
     private long lastBeat;
     private long askedAt;
@@ -107,14 +69,14 @@ final class NcclMonitor {
         this.timeout = timeout;
         this.timeoutNanos = Deadline.nanos(timeout);
         this.answerNanos = RankStatus.answerNanos(timeoutNanos);
-        this.marker = marker;
+        this.progress = new GpuProgress(rank, issued, marker);
         this.beatSeen = new long[rank.size()];
         this.beatText = new String[rank.size()];
     }
 
     /** Whether all operations have completed, as far as is known. Any thread may call it. */
     boolean isComplete() {
-        return issued.count() <= Math.max(completed, issued.reached());
+        return progress.isComplete();
     }
 
     /** Fails the communicator on all ranks. Any thread may call it. */
@@ -129,7 +91,7 @@ final class NcclMonitor {
 
     /** Waits, for a limited time, until no thread uses the marker; whether that is so. */
     boolean awaitMarking() {
-        return Waits.acquire(cuda, NcclHandle.ABORT_WAIT.toNanos());
+        return progress.awaitEnd();
     }
 
     /** Polls for errors, and what others say; calls no function of CUDA. Never throws. */
@@ -144,7 +106,7 @@ final class NcclMonitor {
             int state = rank.handle().state();
             if (NcclCodes.isError(state)) {
                 failedAt = failedAt == 0 ? now : failedAt;
-                reached(issued.reached());
+                progress.note(now);
                 JcclException e = rank.failures().blamed(state, next(), failedAt);
                 if (e != null) {
                     rank.failures().fail(e);
@@ -174,22 +136,10 @@ final class NcclMonitor {
 
     /** Looks at the GPU's progress, in calls of CUDA that may not return; never throws. */
     void lookAtProgress(long now) {
-        if (!cuda.tryLock()) {
-            return;
-        }
         try {
-            if (rank.isOver()) {
-                return;
-            }
-            marking = true;
-            rank.device().adopt();
-            mark(now);
+            progress.look(now);
         } catch (RuntimeException e) {
             failed(e);
-        } finally {
-            lookedAt = System.nanoTime();
-            marking = false;
-            cuda.unlock();
         }
     }
 
@@ -207,22 +157,15 @@ final class NcclMonitor {
 
     /** Whether this rank waits for an operation, enqueued or not. */
     private boolean waits() {
-        return marked > completed || entering > completed;
+        return progress.isPending() || entering > progress.completed();
     }
 
     private long waitsSince() {
-        return marked > completed ? markedAt : enteredAt;
+        return progress.isPending() ? progress.markedAt() : enteredAt;
     }
 
     private void lookAtTime(long now) {
-        reached(issued.reached());
-        long count = issued.count();
-        if (count != noted) {
-            noted = count;
-            if (marking) {
-                markedAt = now; // a stream that takes more operations completes others
-            }
-        }
+        progress.note(now);
         if (waits()) {
             expireIfLate(now);
         } else {
@@ -230,53 +173,10 @@ final class NcclMonitor {
         }
     }
 
-    private void mark(long now) {
-        CudaApi api = CudaRuntime.api();
-        if (marked > completed) {
-            int result = api.cudaEventQuery(marker);
-            if (result == cudart_h.cudaErrorNotReady()) {
-                api.cudaGetLastError();
-                return;
-            }
-            CudaRuntime.check(result, "cudaEventQuery");
-            reached(marked);
-        }
-        long last = enqueued();
-        CudaStream stream = issued.lastStream();
-        if (last > completed && stream != null) {
-            markedAt = now;
-            marked = last;
-            if (!stream.recordIfNotCapturing(marker)) {
-                marked = completed;
-            }
-        }
-    }
-
-    private synchronized void reached(long number) {
-        if (number > completed) {
-            completed = number;
-            rank.seenComplete(number);
-        }
-    }
-
-    /**
-     * The number of the last operation, if it and all before it are in their streams; -1 if a
-     * thread is about to enqueue one. A thread notes an operation after it has entered, so if no
-     * thread is inside after the number was read, that operation has been enqueued.
-     */
-    private long enqueued() {
-        for (int i = 0; i < LOOKS; i++) {
-            long last = issued.count();
-            if (!rank.handle().isInside()) {
-                return last;
-            }
-            Thread.onSpinWait();
-        }
-        return -1;
-    }
-
     private String progressText() {
         long last = issued.count();
+        long completed = progress.completed();
+        long marked = progress.marked();
         if (last == completed) {
             return "has completed all " + completed + " operations that it has enqueued";
         }
@@ -289,10 +189,11 @@ final class NcclMonitor {
     }
 
     private void expireIfLate(long now) {
-        // The thread that looks may be held up by another communicator.
-        boolean known = marking || now - lookedAt < FRESH_NANOS || entering > completed;
+        boolean known = progress.isFresh(now) || entering > progress.completed();
         if (known && now - waitsSince() > timeoutNanos - answerNanos) {
             expire(now);
+        } else {
+            askedAt = 0; // what was asked about has completed
         }
     }
 
@@ -349,7 +250,7 @@ final class NcclMonitor {
                         .append(" for ")
                         .append(awaited())
                         .append(
-                                marked > completed
+                                progress.isPending()
                                         ? ":"
                                         : ", whose thread is still inside NCCL, which connects to"
                                                 + " other ranks or hangs:");
@@ -412,8 +313,9 @@ final class NcclMonitor {
 
     /** The operation, or range of operations, that this rank waits for. */
     private String awaited() {
+        long completed = progress.completed();
         String first = next() + ", number " + (completed + 1);
-        long last = marked > completed ? marked : entering;
+        long last = progress.isPending() ? progress.marked() : entering;
         return last <= completed + 1
                 ? first
                 : "one of "
@@ -428,13 +330,13 @@ final class NcclMonitor {
 
     /** The operation that this rank waits for, or the first of them. */
     private String next() {
-        return issued.describe(completed + 1);
+        return issued.describe(progress.completed() + 1);
     }
 
     private void lookAtOthers(long now) {
         String broken = waits() ? members.broken() : members.failure();
         if (broken != null) {
-            reached(issued.reached()); // this thread may have been stopped since its last poll
+            progress.note(now); // this thread may have been stopped since its last poll
             if (!waits() && members.failure() == null) {
                 return; // the operation has completed: the lost rank matters to the next one
             }

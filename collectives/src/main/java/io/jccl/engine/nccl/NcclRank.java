@@ -251,7 +251,7 @@ public final class NcclRank extends EngineCommunicator
 
     @Override
     protected void execute(Request r) {
-        enter(); // before it is noted: see NcclMonitor.enqueued
+        enter(); // before it is noted: see GpuProgress.enqueued
         try {
             CudaStream stream = issued.note(r);
             handle.enqueuing(stream);
