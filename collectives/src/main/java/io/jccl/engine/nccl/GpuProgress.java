@@ -41,8 +41,10 @@ final class GpuProgress {
     private volatile long looksSince;
     private volatile long lookedAt;
 
-    /** The number of operations at the last call of {@link #note}. */
+    /** The number of operations at the last call of {@link #note}, and whether it was new. */
     private long noted;
+
+    private boolean active;
 
     GpuProgress(NcclRank rank, InFlightOps issued, long marker) {
         this.rank = rank;
@@ -87,10 +89,16 @@ final class GpuProgress {
     void note(long now) {
         reached(issued.reached());
         long count = issued.count();
-        if (count != noted && looking) {
+        active = count != noted;
+        if (active && looking) {
             markedAt = now; // a stream that takes more operations completes others
         }
         noted = count;
+    }
+
+    /** Whether there were new operations at the last call of {@link #note}; by that thread. */
+    boolean isActive() {
+        return active;
     }
 
     /** Notes that the operations up to a number have completed. */

@@ -334,7 +334,8 @@ final class NcclMonitor {
     }
 
     private void lookAtOthers(long now) {
-        String broken = waits() ? members.broken() : members.failure();
+        boolean needsOthers = waits() || progress.isActive();
+        String broken = needsOthers ? members.broken() : members.failure();
         if (broken != null) {
             progress.note(now); // this thread may have been stopped since its last poll
             if (!waits() && members.failure() == null) {
@@ -363,16 +364,15 @@ final class NcclMonitor {
         if (now - lastBeat > BEAT_NANOS) {
             lastBeat = now;
             members.beat(++beats);
-            if (waits()) {
+            if (needsOthers) {
                 lookForSilence(now);
             }
         }
     }
 
-    /** Fails if a rank has left, or has no heartbeat, while this one waits for it. */
+    /** Fails if a rank has left, or has no heartbeat, while this one needs it. */
     private void lookForSilence(long now) {
-        long waiting = now - waitsSince();
-        if (waiting > LEFT_NANOS) {
+        if (waits() && now - waitsSince() > LEFT_NANOS) {
             List<Integer> left = members.left();
             if (!left.isEmpty()) {
                 rank.failures()
