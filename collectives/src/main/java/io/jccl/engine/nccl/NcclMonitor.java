@@ -84,6 +84,11 @@ final class NcclMonitor {
         rank.abort(why);
     }
 
+    /** Aborts NCCL's work without that. Any thread may call it. */
+    void startAbort() {
+        rank.handle().startAbort();
+    }
+
     /** Whether no thread is inside NCCL any more. */
     boolean hasEnded() {
         return rank.handle().hasEnded() && !rank.handle().isInside();

@@ -19,7 +19,7 @@ import org.jspecify.annotations.Nullable;
 final class Watchdog {
     private static final long PERIOD_NANOS = 50_000_000;
 
-    /** For work that completes by itself when the JVM ends. */
+    /** For work that completes by itself when the JVM ends, and for telling the other ranks. */
     private static final long FINISH_NANOS = 1_000_000_000;
 
     /** For the abort of other work then. */
@@ -80,8 +80,16 @@ final class Watchdog {
     private static void abortUnfinished() {
         await(FINISH_NANOS, NcclMonitor::isComplete);
         List<NcclMonitor> unfinished = WATCHED.stream().filter(w -> !w.isComplete()).toList();
-        unfinished.forEach(w -> w.abort("its JVM ends"));
-        await(ABORT_NANOS, w -> !unfinished.contains(w) || w.hasEnded());
+        // A store that cannot be reached must not keep the JVM.
+        unfinished.forEach(w ->
+                Thread.ofPlatform()
+                        .daemon()
+                        .name("jccl-exit-abort")
+                        .start(() -> w.abort("its JVM ends")));
+        Predicate<NcclMonitor> ended = w -> !unfinished.contains(w) || w.hasEnded();
+        await(FINISH_NANOS, ended);
+        unfinished.forEach(NcclMonitor::startAbort);
+        await(ABORT_NANOS, ended);
     }
 
     private static void await(long nanos, Predicate<NcclMonitor> all) {
