@@ -79,8 +79,16 @@ final class NcclMonitor {
         return progress.isComplete();
     }
 
-    /** Fails the communicator on all ranks. Any thread may call it. */
+    /**
+     * Fails the communicator on all ranks. The others are told first: this rank's threads may close
+     * it as soon as they see that it has failed. Any thread may call it.
+     */
     void abort(String why) {
+        try {
+            members.fail(new RankFailedException(why));
+        } catch (RuntimeException e) {
+            // The others notice the end of the process.
+        }
         rank.abort(why);
     }
 
