@@ -112,18 +112,13 @@ def save(model):
     save_file(dict(transposed_names(model.state_dict())), f"{folder}/model.safetensors", {"format": "pt"})
 
 
-def mix(z):
-    """SplitMix64, as the trainer draws the places of its samples."""
-    z = z * 0x9E3779B97F4A7C15 & (1 << 64) - 1
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & (1 << 64) - 1
-    z = (z ^ z >> 27) * 0x94D049BB133111EB & (1 << 64) - 1
-    return z ^ z >> 31
-
-
 def batches():
     if text is None:
         while True:
             yield torch.randint(vocabulary, (batch, context + 1))
+    sys.path.append(os.path.join(os.path.dirname(__file__), "../src/test/python"))
+    from batches import mix  # how the trainer draws the places of its samples
+
     with open(text, encoding="utf-8") as file:
         characters = file.read()
     alphabet = {c: i for i, c in enumerate(sorted(set(characters)))}

@@ -121,21 +121,18 @@ public final class Soak implements AutoCloseable {
         this.recv = add(comm.device(), most);
         // A copy to or from other memory waits for its stream, and keeps all threads out of the
         // GPU.
-        this.staging = pinned(comm.device(), most);
+        this.staging =
+                comm.device().kind() == Device.Kind.CUDA
+                        ? add(Cuda.pinned(DataType.INT64, most))
+                        : add(Device.host(), most);
         this.memory = staging.asSegment();
     }
 
     private Buffer add(Device device, long count) {
-        Buffer b = device.allocate(DataType.INT64, count);
-        buffers.add(b);
-        return b;
+        return add(device.allocate(DataType.INT64, count));
     }
 
-    private Buffer pinned(Device device, long count) {
-        if (device.kind() != Device.Kind.CUDA) {
-            return add(Device.host(), count);
-        }
-        Buffer b = Cuda.pinned(DataType.INT64, count);
+    private Buffer add(Buffer b) {
         buffers.add(b);
         return b;
     }

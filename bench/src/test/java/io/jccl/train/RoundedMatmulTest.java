@@ -13,7 +13,7 @@ import java.util.ArrayList;
 import java.util.List;
 import org.junit.jupiter.api.Test;
 
-/** Products whose lengths are no multiple of what tensor cores load at a time. */
+/** Products with lengths that are not multiples of what tensor cores load at a time. */
 class RoundedMatmulTest {
     private static final int LONG = 4099;
 

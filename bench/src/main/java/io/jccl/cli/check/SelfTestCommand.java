@@ -90,7 +90,7 @@ public final class SelfTestCommand extends Subcommand {
         int size = ranks > 0 ? ranks : chosen == Engine.HOST ? 4 : Math.max(1, Cuda.deviceCount());
         List<? extends Device> devices = chosen.devices(size);
         List<Case> cases = Cases.all(size, seed, thin);
-        boolean shared = chosen == Engine.NCCL && size > Cuda.deviceCount();
+        boolean shared = chosen.sharesGpus(size);
         if (chosen == Engine.NCCL) {
             cases = Case.onNccl(cases);
         }

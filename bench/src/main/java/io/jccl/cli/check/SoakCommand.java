@@ -13,7 +13,6 @@ import io.jccl.cli.shell.Subcommand;
 import io.jccl.cli.shell.Verdict;
 import io.jccl.cli.shell.Version;
 import io.jccl.device.Buffer;
-import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
@@ -90,7 +89,7 @@ public final class SoakCommand extends Subcommand {
             }
         } else {
             int size = ranks.here();
-            boolean shared = chosen == Engine.NCCL && size > Cuda.deviceCount();
+            boolean shared = chosen.sharesGpus(size);
             if (shared) {
                 out().println("# ranks share a GPU: they do not split");
             }

@@ -48,6 +48,11 @@ public enum Engine {
         return name().toLowerCase(Locale.ROOT);
     }
 
+    /** Whether some ranks of this process have the same GPU. */
+    public boolean sharesGpus(int ranks) {
+        return this == NCCL && ranks > Cuda.deviceCount();
+    }
+
     /** Devices for ranks of this process. */
     public List<? extends Device> devices(int ranks) {
         return devices(ranks, 0);

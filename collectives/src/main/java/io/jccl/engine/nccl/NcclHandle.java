@@ -11,7 +11,6 @@ import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.locks.LockSupport;
 import java.util.concurrent.locks.ReentrantLock;
@@ -219,16 +218,8 @@ final class NcclHandle {
 
     /** Waits for the watchdog's last poll, which may write to the store. */
     void awaitLook() {
-        boolean interrupted = Thread.interrupted();
-        try {
-            if (lock.tryLock(1, TimeUnit.SECONDS)) {
-                lock.unlock();
-            }
-        } catch (InterruptedException e) {
-            interrupted = true;
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
+        if (Waits.acquire(lock, LEAVE_NANOS)) {
+            lock.unlock();
         }
     }
 
