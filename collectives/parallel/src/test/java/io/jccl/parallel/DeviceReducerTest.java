@@ -6,7 +6,6 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import com.sun.management.ThreadMXBean;
 import io.jccl.Algorithm;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
@@ -19,7 +18,7 @@ import io.jccl.device.Stream;
 import io.jccl.parallel.GradientReducer.Parameter;
 import io.jccl.testfake.TestFake;
 import io.jccl.testfake.UsesFakes;
-import java.lang.management.ManagementFactory;
+import io.jccl.testkit.AllocationRounds;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -49,12 +48,6 @@ class DeviceReducerTest {
     private static final int BAD = 1;
 
     private static final double SCALE = 1024;
-
-    /** After which steps that still allocate are an error. */
-    private static final Duration WARM_UP = Duration.ofMinutes(1);
-
-    /** Bytes that five compiled steps allocate at most: two objects of 24 bytes each. */
-    private static final long WAITING = 240;
 
     private static final CommunicatorOptions OPTIONS =
             CommunicatorOptions.DEFAULT
@@ -333,46 +326,30 @@ class DeviceReducerTest {
         }
     }
 
-    /** Waiting for a stream makes small objects, many until it is compiled; both steps wait. */
     @ParameterizedTest
     @CsvSource({"true", "false"})
     void compressionAllocatesNothingInAStep(boolean topK) {
         Compression form = topK ? new Compression.TopK(0.1) : new Compression.PowerSgd(2);
+        AllocationRounds rounds = new AllocationRounds(1);
         Communicator.runLocal(
                 gpus(1),
                 CommunicatorOptions.DEFAULT,
                 c -> {
-                    ReducerOptions options = ReducerOptions.DEFAULT;
-                    try (GradientReducer plain = GradientReducer.create(c, PARAMETERS, options);
-                            GradientReducer r =
-                                    GradientReducer.create(
-                                            c, PARAMETERS, options.withCompression(form))) {
-                        // Until the compiler, which other tests occupy, has come to this code.
-                        long until = System.nanoTime() + WARM_UP.toNanos();
-                        long base = Long.MAX_VALUE;
-                        long bytes = Long.MAX_VALUE;
-                        do {
-                            base = Math.min(base, allocated(plain));
-                            bytes = Math.min(bytes, allocated(r));
-                        } while ((base > WAITING || bytes > base) && System.nanoTime() - until < 0);
-                        assertTrue(base <= WAITING, base + " bytes, uncompressed");
-                        assertTrue(bytes <= base, bytes + " bytes, uncompressed " + base);
+                    ReducerOptions options = ReducerOptions.DEFAULT.withCompression(form);
+                    try (GradientReducer r = GradientReducer.create(c, PARAMETERS, options)) {
+                        rounds.repeat(
+                                0,
+                                5,
+                                () -> {
+                                    r.begin(true);
+                                    for (int p = PARAMETERS.size() - 1; p >= 0; p--) {
+                                        r.ready(p);
+                                    }
+                                    r.finish();
+                                });
                     }
                 });
-    }
-
-    /** Bytes that five steps allocate on this thread. */
-    private static long allocated(GradientReducer r) {
-        ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
-        long before = threads.getCurrentThreadAllocatedBytes();
-        for (int s = 0; s < 5; s++) {
-            r.begin(true);
-            for (int p = PARAMETERS.size() - 1; p >= 0; p--) {
-                r.ready(p);
-            }
-            r.finish();
-        }
-        return threads.getCurrentThreadAllocatedBytes() - before;
+        rounds.assertNone();
     }
 
     @Test

@@ -4,7 +4,6 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import com.sun.management.ThreadMXBean;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.compute.Compute;
@@ -14,7 +13,7 @@ import io.jccl.device.Device;
 import io.jccl.parallel.ServerOptions.Consistency;
 import io.jccl.testfake.TestFake;
 import io.jccl.testfake.UsesFakes;
-import java.lang.management.ManagementFactory;
+import io.jccl.testkit.AllocationRounds;
 import java.util.Arrays;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
@@ -170,10 +169,9 @@ class DeviceServerTest {
                 });
     }
 
-    /** But what waiting for a stream does until it is compiled: once for push and for pull. */
     @Test
     void aWorkersStepAllocatesNothing() {
-        ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
+        AllocationRounds rounds = new AllocationRounds(1);
         Communicator.runLocal(
                 2,
                 c -> {
@@ -191,18 +189,14 @@ class DeviceServerTest {
                                 ps.serve();
                                 return;
                             }
-                            long base = 0;
-                            long bytes = Long.MAX_VALUE;
-                            for (int round = 0; round < 400 && bytes > base; round++) {
-                                long start = threads.getCurrentThreadAllocatedBytes();
-                                own.defaultStream().synchronize();
-                                own.defaultStream().synchronize();
-                                base = threads.getCurrentThreadAllocatedBytes() - start;
-                                ps.push();
-                                ps.pull();
-                                bytes = threads.getCurrentThreadAllocatedBytes() - start - base;
-                            }
-                            assertTrue(bytes <= base, bytes + " bytes, waiting " + base);
+                            rounds.repeat(
+                                    0,
+                                    5,
+                                    () -> {
+                                        ps.push();
+                                        ps.pull();
+                                    });
+        rounds.assertNone();
                         }
                     }
                 });

@@ -14,9 +14,8 @@ import io.jccl.internal.Deadline;
 import io.jccl.internal.Interrupts;
 import java.lang.foreign.MemorySegment;
 import java.time.Duration;
-import java.util.List;
+import java.util.Arrays;
 import java.util.Objects;
-import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.LockSupport;
@@ -60,7 +59,9 @@ public final class CudaStream implements Stream {
     private final CudaDevice device;
     private final long handle;
 
-    private final List<Source> sources = new CopyOnWriteArrayList<>();
+    /** Replaced as a whole: an array, since a list's iterator is an object for each poll. */
+    private final AtomicReference<Source[]> sources = new AtomicReference<>(new Source[0]);
+
     private final AtomicReference<@Nullable Throwable> error = new AtomicReference<>();
     private final AtomicBoolean closing = new AtomicBoolean();
     private volatile boolean closed;
@@ -139,14 +140,23 @@ public final class CudaStream implements Stream {
 
     /** Lets a source's errors surface when a thread waits for this stream. */
     public void attach(Source source) {
-        if (!sources.contains(source)) {
-            sources.add(source);
+        for (Source s : sources.get()) {
+            if (s == source) {
+                return;
+            }
         }
+        sources.updateAndGet(
+                old -> {
+                    Source[] more = Arrays.copyOf(old, old.length + 1);
+                    more[old.length] = source;
+                    return more;
+                });
     }
 
     /** Undoes {@link #attach}. */
     public void detach(Source source) {
-        sources.remove(source);
+        sources.updateAndGet(
+                old -> Arrays.stream(old).filter(s -> s != source).toArray(Source[]::new));
     }
 
     /**
@@ -309,7 +319,7 @@ public final class CudaStream implements Stream {
                     "the stream of " + device + " still has work to complete after " + timeout);
         }
         throwIfFailed();
-        for (Source s : sources) {
+        for (Source s : sources.get()) {
             s.synchronizedWith(this);
         }
     }
@@ -322,7 +332,7 @@ public final class CudaStream implements Stream {
             case Error e -> throw e;
             default -> throw new JcclException("a host function failed: " + t, t);
         }
-        for (Source s : sources) {
+        for (Source s : sources.get()) {
             s.throwIfFailed();
         }
     }

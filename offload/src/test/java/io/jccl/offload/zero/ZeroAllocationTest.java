@@ -1,7 +1,5 @@
 package io.jccl.offload.zero;
 
-import static org.junit.jupiter.api.Assertions.assertTrue;
-
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.device.DataType;
@@ -19,7 +17,7 @@ import io.jccl.offload.optim.LossScale;
 import io.jccl.offload.optim.Optimizer;
 import io.jccl.testfake.TestFake;
 import io.jccl.testfake.UsesFakes;
-import io.jccl.testkit.AllocatedBytes;
+import io.jccl.testkit.AllocationRounds;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -44,9 +42,6 @@ import org.junit.jupiter.params.provider.MethodSource;
 @Timeout(value = 3, unit = TimeUnit.MINUTES)
 class ZeroAllocationTest {
     private static final int STEPS = 40;
-
-    /** On a busy machine the compiler comes late. */
-    private static final long PATIENCE = TimeUnit.SECONDS.toNanos(100);
 
     private static final int RANKS = 2;
     private static final List<ShardedLayer> LAYERS =
@@ -88,8 +83,24 @@ class ZeroAllocationTest {
     @ParameterizedTest
     @MethodSource("some")
     void aStepAllocatesNothing(Form form) {
-        double bytes = measure(form);
-        assertTrue(bytes < MOST, form + " allocates " + bytes + " bytes a step");
+        AllocationRounds rounds = rounds();
+        ZeroOptions options =
+                ZeroOptions.stage(form.stage)
+                        .withTypes(form.type, form.accumulator)
+                        .withTiers(form.tier, form.tier, form.tier);
+        Communicator.runLocal(
+                RANKS,
+                c -> {
+                    Budgets budgets = new Budgets(Map.of());
+                    Path of = Files.createDirectory(folder.resolve("rank" + c.rank()));
+                    NvmeOptions scratch =
+                            NvmeOptions.DEFAULT.withBlockBytes(4096).withScratch(true);
+                    try (NvmeStore store = NvmeStore.open(of, budgets, scratch);
+                            TierMemory memory = TierMemory.of(Device.host(), budgets, store)) {
+                        train(c, form.optimizer, options, memory.tiers(), rounds);
+                    }
+                });
+        rounds.assertNone(form.toString());
     }
 
     @Tag("exhaustive")
@@ -114,7 +125,7 @@ class ZeroAllocationTest {
     private static void aStepOnGpusAllocatesNothing(Tier state) {
         TestFake.use();
         try {
-            Meter meter = new Meter();
+            AllocationRounds rounds = rounds();
             ZeroOptions options =
                     ZeroOptions.stage(3)
                             .withTypes(DataType.BFLOAT16, DataType.FLOAT32)
@@ -124,48 +135,38 @@ class ZeroAllocationTest {
                     CommunicatorOptions.DEFAULT,
                     c -> {
                         try (Demo.Memory memory = new Demo.Memory(c.device(), Map.of(), null)) {
-                            train(c, Adam.defaults(), options, memory.tiers, meter);
+                            train(c, Adam.defaults(), options, memory.tiers, rounds);
                         }
                     });
-            assertTrue(meter.bytes < MOST, state + " allocates " + meter.bytes + " bytes a step");
+            rounds.assertNone(state.toString());
         } finally {
             TestFake.reset();
         }
     }
 
-    /** Bytes a step of both ranks, at last: compilation takes its time on a busy machine. */
-    private double measure(Form form) {
-        Meter meter = new Meter();
-        ZeroOptions options =
-                ZeroOptions.stage(form.stage)
-                        .withTypes(form.type, form.accumulator)
-                        .withTiers(form.tier, form.tier, form.tier);
-        Communicator.runLocal(
-                RANKS,
-                c -> {
-                    Budgets budgets = new Budgets(Map.of());
-                    Path of = Files.createDirectory(folder.resolve("rank" + c.rank()));
-                    NvmeOptions scratch =
-                            NvmeOptions.DEFAULT.withBlockBytes(4096).withScratch(true);
-                    try (NvmeStore store = NvmeStore.open(of, budgets, scratch);
-                            TierMemory memory = TierMemory.of(Device.host(), budgets, store)) {
-                        train(c, form.optimizer, options, memory.tiers(), meter);
-                    }
-                });
-        return meter.bytes;
+    private static AllocationRounds rounds() {
+        return new AllocationRounds(RANKS, MOST, t -> works(t.getName()));
+    }
+
+    /** Streams, copies and the drive; those that look after ranks run with or without steps. */
+    private static boolean works(String name) {
+        return name.startsWith("jccl-")
+                && !name.startsWith("jccl-rank")
+                && !name.equals("jccl-flight")
+                && !name.equals("jccl-watchdog")
+                && !name.equals("jccl-progress");
     }
 
     private static void train(
-            Communicator c, Optimizer optimizer, ZeroOptions options, Tiers tiers, Meter meter)
-            throws InterruptedException {
+            Communicator c,
+            Optimizer optimizer,
+            ZeroOptions options,
+            Tiers tiers,
+            AllocationRounds rounds) {
         try (ZeroOptimizer zero =
                 ZeroOptimizer.create(c, LAYERS, optimizer, options, LossScale.fixed(1), tiers)) {
             zero.initialize((layer, tensor, values) -> values.set(0, 1));
-            do {
-                for (int i = 0; i < STEPS; i++) {
-                    step(zero);
-                }
-            } while (meter.next());
+            rounds.repeat(c.rank(), STEPS, () -> step(zero));
         }
     }
 
@@ -181,45 +182,5 @@ class ZeroAllocationTest {
             zero.reduce(i);
         }
         zero.step(0.1);
-    }
-
-    /** Reads what threads allocated while the ranks wait for each other. */
-    private static final class Meter {
-        private final long start = System.nanoTime();
-        private final List<Thread> ranks = new ArrayList<>();
-        private AllocatedBytes allocated = AllocatedBytes.own();
-        private long round;
-        private int waiting;
-        private boolean more = true;
-        double bytes = Double.MAX_VALUE;
-
-        /** Whether to go on; the last rank to come here decides. */
-        synchronized boolean next() throws InterruptedException {
-            long now = allocated.since();
-            if (!ranks.contains(Thread.currentThread())) {
-                ranks.add(Thread.currentThread());
-            }
-            long mine = round;
-            if (++waiting == RANKS) {
-                waiting = 0;
-                bytes = round == 0 ? bytes : now / (double) STEPS;
-                round++;
-                more = bytes >= MOST && System.nanoTime() - start < PATIENCE;
-                notifyAll();
-                allocated = AllocatedBytes.from(t -> ranks.contains(t) || works(t.getName()));
-            }
-            while (mine == round) {
-                wait();
-            }
-            return more;
-        }
-
-        /** Streams, copies and the drive; those that look after ranks run with or without steps. */
-        private static boolean works(String name) {
-            return name.startsWith("jccl-")
-                    && !name.equals("jccl-flight")
-                    && !name.equals("jccl-watchdog")
-                    && !name.equals("jccl-progress");
-        }
     }
 }
