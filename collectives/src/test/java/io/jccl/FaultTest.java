@@ -320,6 +320,7 @@ class FaultTest {
         assertNothingLeft(job);
     }
 
+    @Tag("exhaustive")
     @Test
     void rankThatLeavesEarlyIsNamed() {
         String job = Workers.newJobId();
@@ -424,6 +425,7 @@ class FaultTest {
         }
     }
 
+    @Tag("exhaustive")
     @Test
     void tooLittleSharedMemoryForABufferIsNamed(@TempDir Path folder) throws Exception {
         try (Tmpfs tmpfs = new Tmpfs(folder, "100m");

@@ -24,6 +24,7 @@ import jdk.jfr.FlightRecorder;
 import jdk.jfr.Recording;
 import jdk.jfr.consumer.RecordedEvent;
 import jdk.jfr.consumer.RecordingFile;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -223,6 +224,7 @@ class FlightEventTest {
     }
 
     /** The recorder takes long to initialize, so programs that do not record start without. */
+    @Tag("exhaustive")
     @Test
     void theRecorderIsInitializedByRecordingsAlone() {
         try (Workers workers = new Workers(1, Workers.newJobId(), List.of(), Map.of())) {

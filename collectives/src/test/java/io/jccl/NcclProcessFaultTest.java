@@ -109,8 +109,9 @@ class NcclProcessFaultTest {
         workers.all().forEach(worker -> worker.await("RUNNING", PATIENCE));
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
-    @CsvSource({"stream, 1"})
+    @CsvSource({"stream, 1", "allReduce, 0", "allReduce, 1", "barrier, 2", "sendRecv, 1"})
     void killedRankIsNamed(String what, int victim) throws IOException {
         try (Workers workers = world(3, Map.of())) {
             workers.startAll(FaultWorker.class, what, "100");
@@ -127,20 +128,6 @@ class NcclProcessFaultTest {
             }
             assertAllEnd(workers, victim);
         }
-    }
-
-    @Tag("exhaustive")
-    @ParameterizedTest
-    @CsvSource({"allReduce, 1"})
-    void killedRankIsNamedInAllReduce(String what, int victim) throws IOException {
-        killedRankIsNamed(what, victim);
-    }
-
-    @Tag("exhaustive")
-    @ParameterizedTest
-    @CsvSource({"allReduce, 0", "barrier, 2", "sendRecv, 1"})
-    void killedRankIsNamedElsewhere(String what, int victim) throws IOException {
-        killedRankIsNamed(what, victim);
     }
 
     /** Runs two ranks, of which the second never calls the operation, beside a RAS service. */

@@ -30,6 +30,7 @@ import java.util.Map;
 import java.util.Objects;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
@@ -217,6 +218,7 @@ class NcclSteeringTest {
         }
     }
 
+    @Tag("exhaustive")
     @Test
     void enforcedVariablesArriveInNativeCode() throws Exception {
         Map<String, String> environment = Map.of("NCCL_PROTO", "Simple");

@@ -47,6 +47,7 @@ class StreamLeakTest {
     }
 
     /** One thread drives four ranks: three of them on streams of their communicators. */
+    @Tag("exhaustive")
     @Test
     void failedCommunicatorsLeaveNoThreads() throws InterruptedException {
         leaveNoThreads(4);

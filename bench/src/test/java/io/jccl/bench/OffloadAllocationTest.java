@@ -13,6 +13,7 @@ import io.jccl.offload.TransferOptions;
 import io.jccl.testkit.AllocationRounds;
 import java.time.Duration;
 import java.util.Map;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.parallel.Isolated;
 
@@ -45,6 +46,7 @@ class OffloadAllocationTest {
         }
     }
 
+    @Tag("exhaustive")
     @Test
     void transfersThatAreStartedAgain() {
         try (TransferEngine engine =

@@ -132,6 +132,7 @@ class EvaluationTest {
         }
     }
 
+    @Tag("exhaustive")
     @Test
     void heldOutTextIsNotTrainedOn() {
         TrainResult r = train(twoTexts(), "dp=2", 0, 60, new Evaluation(60, 0.1, 2, 40));

@@ -36,7 +36,7 @@ class GptGradientTest {
 
     /** Every token goes to every expert, so that none changes its experts. */
     @ParameterizedTest
-    @CsvSource({"true, 2, TOP2, true", "false, 2, VMOE, true"})
+    @CsvSource("true, 2, TOP2, true")
     void gradientsAreDifferencesOfTheLoss(
             boolean recompute, int experts, Routing routing, boolean shared) {
         Corpus corpus = Corpus.grammar(3);
@@ -47,7 +47,12 @@ class GptGradientTest {
 
     @Tag("exhaustive")
     @ParameterizedTest
-    @CsvSource({"true, 0, TOP2, false", "false, 0, TOP2, false", "false, 2, TOP2, false"})
+    @CsvSource({
+        "false, 2, VMOE, true",
+        "true, 0, TOP2, false",
+        "false, 0, TOP2, false",
+        "false, 2, TOP2, false"
+    })
     void gradientsAreDifferencesOfTheLossInMoreCases(
             boolean recompute, int experts, Routing routing, boolean shared) {
         gradientsAreDifferencesOfTheLoss(recompute, experts, routing, shared);

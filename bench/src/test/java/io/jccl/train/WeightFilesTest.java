@@ -167,8 +167,19 @@ class WeightFilesTest {
         assertArrayEquals(expectedLosses(), array(losses(s, corpus)), 2e-2);
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
-    @CsvSource({"accumulate=2,dp=2 ep=2 tp=2 zero=1,4,adam,5e-6"})
+    @CsvSource({
+        "accumulate=2,dp=2 ep=2 tp=2 zero=1,4,adam,5e-6",
+        "dp=2 zero=3 offload=nvme,pp=2 accumulate=2,0,adam,5e-6",
+        "single,single,0,adam,0",
+        "dp=2 zero=1,dp=2 zero=1,0,adam,0",
+        "single,dp=2 tp=2 zero=3,0,adam,5e-6",
+        "tp=2 pp=2 accumulate=2,dp=4 zero=3,0,sgd,5e-6",
+        "dp=2 ep=2,accumulate=2,4,adam,5e-6",
+        "dp=2 ep=2 pp=2 zero=2,dp=2 ep=1,4,adam,5e-6",
+        "dp=2 zero=2 offload=host,tp=2 pp=2 accumulate=2,0,adam,5e-6"
+    })
     void goesOnInAnotherLayout(
             String first, String then, int experts, String rule, double tolerance) {
         Corpus corpus = Corpus.grammar(1);
@@ -182,24 +193,8 @@ class WeightFilesTest {
         assertArrayEquals(array(whole), array(parts), tolerance);
     }
 
-    @Tag("exhaustive")
-    @ParameterizedTest
-    @CsvSource({
-        "dp=2 zero=3 offload=nvme,pp=2 accumulate=2,0,adam,5e-6",
-        "single,single,0,adam,0",
-        "dp=2 zero=1,dp=2 zero=1,0,adam,0",
-        "single,dp=2 tp=2 zero=3,0,adam,5e-6",
-        "tp=2 pp=2 accumulate=2,dp=4 zero=3,0,sgd,5e-6",
-        "dp=2 ep=2,accumulate=2,4,adam,5e-6",
-        "dp=2 ep=2 pp=2 zero=2,dp=2 ep=1,4,adam,5e-6",
-        "dp=2 zero=2 offload=host,tp=2 pp=2 accumulate=2,0,adam,5e-6"
-    })
-    void goesOnInAnotherLayoutInMoreCases(
-            String first, String then, int experts, String rule, double tolerance) {
-        goesOnInAnotherLayout(first, then, experts, rule, tolerance);
-    }
-
     /** The scale that a run found goes on, and steps that overflowed are none of the optimizer. */
+    @Tag("exhaustive")
     @Test
     void aLossScaleGoesOn() throws IOException {
         Corpus corpus = Corpus.grammar(1);

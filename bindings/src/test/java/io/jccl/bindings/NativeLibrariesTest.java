@@ -58,6 +58,7 @@ class NativeLibrariesTest {
                     "NCCL 2.30.7 from " + nccl + " (system property jccl.nccl)");
         }
 
+        @Tag("exhaustive")
         @Test
         void byHome() {
             assertFound(
@@ -270,6 +271,7 @@ class NativeLibrariesTest {
 
         // --- Copies in the process.
 
+        @Tag("exhaustive")
         @Test
         void theMappedCopyIsUsed() {
             assertFound(
@@ -287,6 +289,7 @@ class NativeLibrariesTest {
                     "NCCL 2.30.7 from " + copy + " (already mapped in this process)");
         }
 
+        @Tag("exhaustive")
         @Test
         void aSecondCopyIsRefused() {
             Path other = CLibrary.nccl(temp.resolve("other/libnccl.so.2"), 22803);

@@ -30,6 +30,7 @@ import java.util.function.Supplier;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Assumptions;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
@@ -428,6 +429,7 @@ class RealLibrariesTest {
     // ---- MPI
 
     /** In a JVM of its own, since MPI can be started once in a process. */
+    @Tag("exhaustive")
     @Test
     void mpiRunsAWorldOfOne() {
         String java = Path.of(System.getProperty("java.home"), "bin", "java").toString();

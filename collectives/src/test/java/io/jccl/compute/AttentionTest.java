@@ -82,6 +82,7 @@ class AttentionTest extends AttentionTests {
     }
 
     /** More rows than a tile of the host's loops has, and heads that do not fill a vector. */
+    @Tag("exhaustive")
     @ParameterizedTest
     @EnumSource(names = "HOST_THREADS")
     void inSeveralTiles(Where where) {
@@ -148,6 +149,7 @@ class AttentionTest extends AttentionTests {
     }
 
     /** On tensor cores it may reach rows of its own tile. */
+    @Tag("exhaustive")
     @ParameterizedTest
     @EnumSource(names = "CUDA")
     void laterTilesAreNotSeen(Where where) {

@@ -98,8 +98,9 @@ class GradientCompressionTest extends ComputeTests {
     }
 
     /** More chunks than the scratch counts, so that one has several tiles. */
+    @Tag("exhaustive")
     @ParameterizedTest
-    @EnumSource(names = {"CUDA"})
+    @EnumSource(names = {"HOST", "CUDA"})
     void aLongVector(Where where) {
         int n = 1024 * 1024 + 5;
         float[] x = new float[n];
@@ -131,13 +132,6 @@ class GradientCompressionTest extends ComputeTests {
                         }
                     }
                 });
-    }
-
-    @Tag("exhaustive")
-    @ParameterizedTest
-    @EnumSource(names = {"HOST"})
-    void aLongVectorOnTheHost(Where where) {
-        aLongVector(where);
     }
 
     @ParameterizedTest

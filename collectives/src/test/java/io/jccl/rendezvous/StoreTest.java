@@ -26,6 +26,7 @@ import java.util.concurrent.atomic.AtomicReference;
 import java.util.stream.Stream;
 import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -307,6 +308,7 @@ class StoreTest {
         }
     }
 
+    @Tag("exhaustive")
     @Test
     void processesCountTogetherAndSeeWholeValues() {
         Path shared = folder.resolve("shared");

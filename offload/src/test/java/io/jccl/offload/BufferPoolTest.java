@@ -117,6 +117,7 @@ class BufferPoolTest {
         }
     }
 
+    @Tag("exhaustive")
     @Test
     void tensorsOfATransformerWasteLittle() {
         try (BufferPool pool =

@@ -23,6 +23,7 @@ import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.function.IntFunction;
 import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
@@ -351,6 +352,7 @@ class TransferEngineTest {
         t.await(WAIT);
     }
 
+    @Tag("exhaustive")
     @Test
     void manyThreadsStartCancelAndFollowTransfers() throws Exception {
         TransferEngine engine = engine(SMALL.withQueue(8));

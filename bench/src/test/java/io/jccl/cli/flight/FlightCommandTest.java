@@ -329,6 +329,7 @@ class FlightCommandTest {
     }
 
     /** Whatever is wrong with a file, it is named, in words of this command. */
+    @Tag("exhaustive")
     @Test
     void damagedRecordingsAreNamedWhateverIsWrongWithThem() throws IOException {
         damagedRecordingsAreNamed(75);

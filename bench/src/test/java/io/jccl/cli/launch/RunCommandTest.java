@@ -169,8 +169,9 @@ public class RunCommandTest {
         assertEquals("rank 0\n", out.toString());
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
-    @ValueSource(ints = 1)
+    @ValueSource(ints = {1, 2})
     void eachJobHasASecretOfItsOwnThatNobodyCanGuess(int ranks, @TempDir Path folder)
             throws IOException {
         String program =
@@ -221,13 +222,6 @@ public class RunCommandTest {
             assertEquals(ranks, lines.get(s), out::toString);
         }
         assertFalse(err.toString().contains("has no secret"), err::toString);
-    }
-
-    @Tag("exhaustive")
-    @ParameterizedTest
-    @ValueSource(ints = 2)
-    void ranksOfAJobShareItsSecret(int ranks, @TempDir Path folder) throws IOException {
-        eachJobHasASecretOfItsOwnThatNobodyCanGuess(ranks, folder);
     }
 
     /**

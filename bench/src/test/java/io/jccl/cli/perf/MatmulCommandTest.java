@@ -88,6 +88,7 @@ class MatmulCommandTest {
         assertTrue(n.get("devicePeakBytes").asLong() <= n.get("deviceBudgetBytes").asLong(), o.out);
     }
 
+    @Tag("exhaustive")
     @Test
     void largerOnesAreCheckedInPart() {
         Outcome o = Outcome.of("-n", "700", "-g", "2", "--device-memory", "512K");

@@ -324,8 +324,14 @@ class NcclCommandTest {
     }
 
     /** One wrong element on one of the ranks, of one operation only. */
+    @Tag("exhaustive")
     @ParameterizedTest
-    @CsvSource({"ncclAllReduce, allReduce"})
+    @CsvSource({
+        "ncclAllReduce, allReduce",
+        "ncclReduceScatter, reduceScatter",
+        "ncclBroadcast, broadcast",
+        "ncclGather, gather"
+    })
     void selfTestFailsWithAWrongResult(String function, String operation) throws Exception {
         String rule = function + "@0:*:corrupt";
         Result r = injected(rule, "selftest --engine nccl -g 2 --thin 20");
@@ -342,17 +348,6 @@ class NcclCommandTest {
             }
         }
         assertTrue(failed > 0, r::toString);
-    }
-
-    @Tag("exhaustive")
-    @ParameterizedTest
-    @CsvSource({
-        "ncclReduceScatter, reduceScatter",
-        "ncclBroadcast, broadcast",
-        "ncclGather, gather"
-    })
-    void selfTestFailsWithAWrongResultOfOthers(String function, String operation) throws Exception {
-        selfTestFailsWithAWrongResult(function, operation);
     }
 
     @Test
@@ -451,7 +446,7 @@ class NcclCommandTest {
     }
 
     @ParameterizedTest
-    @CsvSource({"''", "--backward --depth 1", "--device-memory 200K"})
+    @CsvSource("--backward --depth 1")
     void layersThroughAGpu(String options) throws Exception {
         List<String> line =
                 new ArrayList<>(
@@ -480,7 +475,7 @@ class NcclCommandTest {
 
     @Tag("exhaustive")
     @ParameterizedTest
-    @CsvSource({"--depth 0", "--chunk 4096"})
+    @CsvSource({"''", "--device-memory 200K", "--depth 0", "--chunk 4096"})
     void moreLayersThroughAGpu(String options) throws Exception {
         layersThroughAGpu(options);
     }

@@ -184,6 +184,7 @@ class OffloadCommandTest {
         assertTrue(r.out.contains("all right"), r.out);
     }
 
+    @Tag("exhaustive")
     @Test
     void layersComeFromARealDrive(@TempDir Path folder) throws IOException {
         Result r =

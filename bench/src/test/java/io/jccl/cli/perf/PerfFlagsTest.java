@@ -109,6 +109,7 @@ class PerfFlagsTest {
         assertEquals("# Collective test concluded: jccl all_reduce", lines.get(lines.size() - 2));
     }
 
+    @Tag("exhaustive")
     @Test
     void jsonHasMeanMedianAndSpreadOfEachRow() throws IOException {
         passes("all_gather -b 64 -e 8M -f 131072 -g 2 -w 0 --json");

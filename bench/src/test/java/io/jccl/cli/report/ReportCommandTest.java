@@ -20,6 +20,7 @@ import java.util.List;
 import java.util.concurrent.TimeUnit;
 import javax.xml.parsers.DocumentBuilderFactory;
 import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -224,6 +225,7 @@ class ReportCommandTest {
         assertTrue(merged > 0, tips(d)::toString);
     }
 
+    @Tag("exhaustive")
     @Test
     void otherCommandsHaveBars() throws Exception {
         Path bandwidth = folder.resolve("bw.json");
@@ -369,6 +371,7 @@ class ReportCommandTest {
         assertFalse(Files.exists(folder.resolve("x")), "a page was written");
     }
 
+    @Tag("exhaustive")
     @Test
     void everyCutOfAFileIsNoticed() throws IOException {
         String whole = Files.readString(runs.resolve("b.json")).strip();

@@ -129,6 +129,7 @@ class TrainingPagesTest {
         assertTrue(texts(d, "td", "").contains("b, all techniques"), texts(d, "td", "")::toString);
     }
 
+    @Tag("exhaustive")
     @Test
     void probesShareTheirCharts() throws Exception {
         Path a = folder.resolve("a.json");

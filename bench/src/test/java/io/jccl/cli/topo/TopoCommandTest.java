@@ -629,8 +629,9 @@ class TopoCommandTest {
         }
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
-    @ValueSource(strings = {"report"})
+    @ValueSource(strings = {"report", "compute"})
     void theCacheIsTrainedWithoutFailure(String kind) {
         int status =
                 Main.execute(
@@ -638,12 +639,5 @@ class TopoCommandTest {
                         new PrintWriter(out),
                         new PrintWriter(err));
         assertEquals(0, status, err::toString);
-    }
-
-    @Tag("exhaustive")
-    @ParameterizedTest
-    @ValueSource(strings = {"compute"})
-    void theCacheIsTrainedWithoutFailureInMoreCases(String kind) {
-        theCacheIsTrainedWithoutFailure(kind);
     }
 }

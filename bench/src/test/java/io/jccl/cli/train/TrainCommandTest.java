@@ -641,6 +641,7 @@ class TrainCommandTest {
         damagedNewestStepIsSkippedWithAWarning(damage, techniques, end);
     }
 
+    @Tag("exhaustive")
     @Test
     void whatToResumeFromCanBeSaidAndMessagesGiveAdviceThatWorks() throws IOException {
         Path checkpoint = folder.resolve("checkpoint");

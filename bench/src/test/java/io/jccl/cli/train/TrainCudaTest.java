@@ -235,8 +235,16 @@ class TrainCudaTest {
     private static final String NOISE = " " + String.join(" ", KINDS);
 
     /** Noise is drawn by places on both, and evaluation has none. */
+    @Tag("exhaustive")
     @ParameterizedTest
-    @ValueSource(strings = "--experts 4 --dp 2 --ep 2 --router gshard")
+    @ValueSource(
+            strings = {
+                "--experts 4 --dp 2 --ep 2 --router gshard",
+                "--experts 4 --dp 2 --router expert-choice --zero 2",
+                "--experts 4 --pp 2 --accumulate 2 --router vmoe",
+                "--experts 4 --dp 2 --ep 2 --router switch --capacity-factor 0",
+                "--experts 2 --tp 2 --sequence-parallel --router no-drop --recompute"
+            })
     void noiseAndResidualExpertsLoseAsOnTheCpu(String techniques) throws Exception {
         String more = " --eval-every 2 --eval-batches 2";
         List<Double> expected = losses(techniques + NOISE + more);
@@ -260,19 +268,6 @@ class TrainCudaTest {
                 .forEach(v -> losses.add(v.get("loss").asDouble()));
         assertFalse(losses.isEmpty());
         return losses;
-    }
-
-    @Tag("exhaustive")
-    @ParameterizedTest
-    @ValueSource(
-            strings = {
-                "--experts 4 --dp 2 --router expert-choice --zero 2",
-                "--experts 4 --pp 2 --accumulate 2 --router vmoe",
-                "--experts 4 --dp 2 --ep 2 --router switch --capacity-factor 0",
-                "--experts 2 --tp 2 --sequence-parallel --router no-drop --recompute"
-            })
-    void noiseOfOtherSetsLosesAsOnTheCpu(String techniques) throws Exception {
-        noiseAndResidualExpertsLoseAsOnTheCpu(techniques);
     }
 
     @Tag("exhaustive")
@@ -304,8 +299,9 @@ class TrainCudaTest {
     }
 
     /** By events around them, on whichever stream they run. */
+    @Tag("exhaustive")
     @ParameterizedTest
-    @CsvSource("--pp 2 --accumulate 2, pipeline")
+    @CsvSource({"--pp 2 --accumulate 2, pipeline", "--dp 2, data", "--tp 2, tensor"})
     void communicationIsMeasuredOnTheGpu(String techniques, String kind) throws Exception {
         Path json = output.resolve("shares.json");
         String line = MODEL + "8 --device cuda " + techniques + " -J " + json;
@@ -323,13 +319,6 @@ class TrainCudaTest {
         // Nothing is left of it for a run that ends in between.
         Result again = jccl(Map.of(), line);
         assertEquals(0, again.status(), again::toString);
-    }
-
-    @Tag("exhaustive")
-    @ParameterizedTest
-    @CsvSource({"--dp 2, data", "--tp 2, tensor"})
-    void moreOfCommunicationIsMeasured(String techniques, String kind) throws Exception {
-        communicationIsMeasuredOnTheGpu(techniques, kind);
     }
 
     /** A checkpoint of a GPU is one of the CPU, and the other way round. */
@@ -405,6 +394,7 @@ class TrainCudaTest {
                 .at("/jccl_train/runs/0");
     }
 
+    @Tag("exhaustive")
     @Test
     void comparesWithTheCpu() throws Exception {
         Path json = output.resolve("compare.json");

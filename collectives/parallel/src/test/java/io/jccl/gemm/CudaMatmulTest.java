@@ -386,6 +386,7 @@ class CudaMatmulTest {
         Matmul.of(gpu, 1).close();
     }
 
+    @Tag("exhaustive")
     @Test
     void aFullDeviceIsSaid() {
         TestFake.needsFakes("a GPU's memory is larger");

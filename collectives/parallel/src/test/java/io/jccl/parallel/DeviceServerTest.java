@@ -196,7 +196,7 @@ class DeviceServerTest {
                                         ps.push();
                                         ps.pull();
                                     });
-        rounds.assertNone();
+                            rounds.assertNone();
                         }
                     }
                 });

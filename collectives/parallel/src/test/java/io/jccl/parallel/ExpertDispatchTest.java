@@ -365,26 +365,16 @@ class ExpertDispatchTest {
     }
 
     /** Fake GPUs: kernels, and NCCL between them. */
-    @ParameterizedTest
-    @ValueSource(ints = 2)
-    void gpus(int ranks) {
-        gpus(ranks, 1, 5);
-    }
-
     @Tag("exhaustive")
     @ParameterizedTest
     @ValueSource(ints = {1, 2, 4})
-    void moreGpus(int ranks) {
-        gpus(ranks, 2, 40);
-    }
-
-    private void gpus(int ranks, int rounds, int mostTokens) {
+    void gpus(int ranks) {
         seeded("gpus", ranks);
         TestFake.use();
         Communicator.runLocal(
                 IntStream.range(0, ranks).mapToObj(TestFake::device).toList(),
                 CommunicatorOptions.DEFAULT,
-                c -> ExpertBodies.layers(c, seed, rounds, mostTokens));
+                c -> ExpertBodies.layers(c, seed, 2, 40));
     }
 
     /**

@@ -47,18 +47,12 @@ class ParallelEnginesTest {
                 "ParallelEnginesTest." + what + ": " + ranks + " ranks, -Djccl.seed=" + seed);
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
-    @ValueSource(ints = 3)
+    @ValueSource(ints = {1, 2, 3, 4})
     void threads(int ranks) {
         seeded("threads", ranks);
         Communicator.runLocal(ranks, c -> ParallelBodies.compressed(c, Long.parseLong(seed)));
-    }
-
-    @Tag("exhaustive")
-    @ParameterizedTest
-    @ValueSource(ints = {1, 2, 4})
-    void moreThreads(int ranks) {
-        threads(ranks);
     }
 
     @Tag("exhaustive")

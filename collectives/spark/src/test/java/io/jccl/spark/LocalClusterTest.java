@@ -33,6 +33,7 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
 /** A real cluster of this machine: two workers, each with an executor of its own with one core. */
+@Tag("exhaustive")
 @Timeout(value = 5, unit = TimeUnit.MINUTES, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
 class LocalClusterTest {
     private static final int RANKS = 2;
@@ -54,7 +55,6 @@ class LocalClusterTest {
         assertEquals(List.of(), Cluster.leftovers());
     }
 
-    @Tag("exhaustive")
     @Test
     void sumsOfRealSizes() {
         List<String> said = cluster.run(RANKS, (context, rows) -> sums(context));
@@ -136,7 +136,6 @@ class LocalClusterTest {
                 other);
     }
 
-    @Tag("exhaustive")
     @Test
     void whenAWorkerIsKilledTheOthersEndAndTheStageIsTriedAgain() {
         cluster.ends(0);
@@ -209,7 +208,6 @@ class LocalClusterTest {
         }
     }
 
-    @Tag("exhaustive")
     @Test
     void whoWaitsForATaskThatDoesNotJoinGivesUp() {
         SparkException e =
@@ -263,7 +261,6 @@ class LocalClusterTest {
                 e::getMessage);
     }
 
-    @Tag("exhaustive")
     @Test
     void aTaskJoinsAsOftenAsItLikes() {
         List<String> said =

@@ -145,12 +145,11 @@ public final class CudaStream implements Stream {
                 return;
             }
         }
-        sources.updateAndGet(
-                old -> {
-                    Source[] more = Arrays.copyOf(old, old.length + 1);
-                    more[old.length] = source;
-                    return more;
-                });
+        sources.updateAndGet(old -> {
+            Source[] more = Arrays.copyOf(old, old.length + 1);
+            more[old.length] = source;
+            return more;
+        });
     }
 
     /** Undoes {@link #attach}. */

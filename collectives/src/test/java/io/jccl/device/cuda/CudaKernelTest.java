@@ -247,6 +247,7 @@ class CudaKernelTest {
     }
 
     /** A driver of CUDA 12 does not read what ptxas 13 writes; the runtime has no such calls. */
+    @Tag("exhaustive")
     @Test
     void withCuda12TheDriverTranslates() {
         Map<String, String> cuda12 =

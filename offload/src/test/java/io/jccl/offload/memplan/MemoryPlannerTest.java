@@ -270,6 +270,7 @@ class MemoryPlannerTest {
     }
 
     /** The binary search against trying every model. */
+    @Tag("exhaustive")
     @Test
     void theLargestModelIsTheLargest() {
         theLargestModelIsTheLargest(5);

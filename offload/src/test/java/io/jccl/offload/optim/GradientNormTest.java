@@ -13,6 +13,7 @@ import io.jccl.kernel.Chunks;
 import io.jccl.kernel.NormKernel;
 import java.lang.foreign.ValueLayout;
 import java.util.Random;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
@@ -28,6 +29,7 @@ class GradientNormTest {
         return b;
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
     @EnumSource(
             value = DataType.class,

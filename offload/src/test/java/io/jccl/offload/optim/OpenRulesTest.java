@@ -15,6 +15,7 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 import java.util.Random;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
@@ -296,6 +297,7 @@ class OpenRulesTest {
         }
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
     @MethodSource("rules")
     void anyNumberOfThreadsGivesTheSameBits(Optimizer o) {

@@ -433,17 +433,9 @@ class OptimizerTest {
         narrowTypesAreConvertedAsJavaDoes(offset);
     }
 
-    /** With the most state and with the least. */
-    static List<Optimizer> oneOptimizer() {
-        return List.of(someOptimizers().getFirst());
-    }
-
-    static List<Optimizer> allButOneOptimizer() {
-        return optimizers().stream().filter(o -> !oneOptimizer().contains(o)).toList();
-    }
-
+    @Tag("exhaustive")
     @ParameterizedTest
-    @MethodSource("oneOptimizer")
+    @MethodSource("optimizers")
     void anyNumberOfThreadsAndAnyPiecesGiveTheSameBits(Optimizer o) {
         long seed = o.toString().hashCode();
         System.out.println("anyNumberOfThreads " + o + " seed " + seed);
@@ -491,13 +483,6 @@ class OptimizerTest {
             assertSame(one, two, "pieces from the end");
             assertArrayEquals(bytes(x), bytes(y), "pieces from the end");
         }
-    }
-
-    @Tag("exhaustive")
-    @ParameterizedTest
-    @MethodSource("allButOneOptimizer")
-    void anyNumberOfThreadsAndAnyPiecesGiveTheSameBitsOfMore(Optimizer o) {
-        anyNumberOfThreadsAndAnyPiecesGiveTheSameBits(o);
     }
 
     @Test

@@ -13,6 +13,7 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
@@ -20,6 +21,7 @@ class WorkersTest {
     private static final Device HOST = Device.host();
 
     /** Plain SGD with gradient -1 and rate 1 counts how often each element was stepped. */
+    @Tag("exhaustive")
     @Test
     @Timeout(60)
     void everyElementOnceFromManyCallers() throws InterruptedException, ExecutionException {

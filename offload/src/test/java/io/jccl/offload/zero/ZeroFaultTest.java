@@ -191,6 +191,7 @@ class ZeroFaultTest {
      * Without a copy, a rank that lost the others between two layers' updates refuses its state;
      * any other has that of before or of after the step.
      */
+    @Tag("exhaustive")
     @Test
     void aRankThatDiesBetweenLayersLeavesNoMixture() throws Exception {
         ZeroOptions o = ZeroOptions.stage(1).withTiers(Tier.PINNED, Tier.PINNED, Tier.PINNED);
