@@ -447,19 +447,6 @@ class TechniquesTest {
         return trained(settings("single", shape, 1, Adam.defaults(), 3, null, false));
     }
 
-    @Tag("exhaustive")
-    @ParameterizedTest
-    @CsvSource({
-        "dp=2 compress=bf16, 0",
-        "tp=2 sequence-parallel, 0",
-        "recompute, 0",
-        "single, 4",
-        "dp=2 ep=2, 4"
-    })
-    void moreStepsAllocateNothing(String techniques, int experts) {
-        stepsAllocateNothing(techniques, experts);
-    }
-
     /** What the tolerance would not let pass. */
     @Tag("exhaustive")
     @Test
@@ -566,8 +553,19 @@ class TechniquesTest {
     }
 
     /** A step takes no memory of the Java heap, on any rank. */
+    @Tag("exhaustive")
     @ParameterizedTest
-    @CsvSource("single, 0")
+    @CsvSource({
+        "single, 0",
+        "single, 4",
+        "dp=2 accumulate=2, 0",
+        "dp=2 compress=bf16, 0",
+        "dp=2 ep=2, 4",
+        "pp=2 accumulate=4, 0",
+        "recompute, 0",
+        "tp=2 sequence-parallel, 0",
+        "tp=2 sequence-parallel, 4"
+    })
     void stepsAllocateNothing(String techniques, int experts) {
         RunSettings s = settings(techniques, experts, 1, Adam.defaults(), 10_000);
         int ranks = s.techniques().ranks();
@@ -582,12 +580,5 @@ class TechniquesTest {
                     }
                 });
         rounds.assertNone(techniques);
-    }
-
-    @Tag("exhaustive")
-    @ParameterizedTest
-    @CsvSource({"dp=2 accumulate=2, 0", "pp=2 accumulate=4, 0", "tp=2 sequence-parallel, 4"})
-    void stepsAllocateNothingInMoreCases(String techniques, int experts) {
-        stepsAllocateNothing(techniques, experts);
     }
 }

@@ -339,6 +339,7 @@ class DeviceReducerTest {
         rounds.assertNone();
     }
 
+    @Tag("exhaustive")
     @Test
     void uncompressedGivesTheParametersOfTheHost() {
         assertArrayEquals(train(hosts(2), Compression.NONE), train(gpus(2), Compression.NONE));

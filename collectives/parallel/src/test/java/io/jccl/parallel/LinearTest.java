@@ -87,8 +87,9 @@ class LinearTest {
         return b;
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
-    @ValueSource(booleans = {true})
+    @ValueSource(booleans = {false, true})
     void stepsAllocateNothing(boolean sequence) {
         AllocationRounds rounds = new AllocationRounds(2);
         Communicator.runLocal(
@@ -140,13 +141,6 @@ class LinearTest {
                     }
                 });
         rounds.assertNone();
-    }
-
-    @Tag("exhaustive")
-    @ParameterizedTest
-    @ValueSource(booleans = {false})
-    void stepsWithoutSequenceParallelismAllocateNothing(boolean sequence) {
-        stepsAllocateNothing(sequence);
     }
 
     private static LinearWeights weights(

@@ -88,8 +88,9 @@ class PipelineTest {
         }
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
-    @EnumSource(names = "ONE_F_ONE_B")
+    @EnumSource
     void runsAllocateNothing(PipelineSchedule schedule) {
         for (boolean overlap : new boolean[] {false, true}) {
             AllocationRounds rounds = new AllocationRounds(3);
@@ -97,13 +98,6 @@ class PipelineTest {
                     3, OPTIONS, comm -> PipelineRanks.repeat(comm, schedule, overlap, rounds));
             rounds.assertNone("a run, overlap " + overlap + ",");
         }
-    }
-
-    @Tag("exhaustive")
-    @ParameterizedTest
-    @EnumSource(names = "ONE_F_ONE_B", mode = EnumSource.Mode.EXCLUDE)
-    void runsOfOtherSchedulesAllocateNothing(PipelineSchedule schedule) {
-        runsAllocateNothing(schedule);
     }
 
     /**
