@@ -262,7 +262,9 @@ final class Waiter {
      */
     void pause(int p, long at, long value) {
         rounds++;
-        checkAborted();
+        if (control.aborted() && !arrived(p, at, value)) {
+            throw desync.abortedByPeer();
+        }
         if (rounds < patience) {
             Thread.onSpinWait();
             return;
@@ -310,6 +312,11 @@ final class Waiter {
         park = Math.min(PARK_MAX_NANOS, park * 2);
     }
 
+    /** Whether there is progress after all: a rank may do its part, and abort or end at once. */
+    private boolean arrived(int p, long at, long value) {
+        return p < 0 ? messages.progress() : control.acquire(at) >= value;
+    }
+
     private void look(int p, long at, long value) {
         for (int r = 0; r < n; r++) {
             boolean concerns = p < 0 ? messages.waitsFor(r) : p == r;
@@ -318,8 +325,7 @@ final class Waiter {
             }
             boolean left = control.acquire(control.state(r) + ControlBlock.CLOSED) != 0;
             boolean dead = !left && !fabric.isAlive(r);
-            // It may have done its part before it ended.
-            if ((left || dead) && (p < 0 ? !messages.progress() : control.acquire(at) < value)) {
+            if ((left || dead) && !arrived(p, at, value)) {
                 throw new RankFailedException(
                         fabric.nameOf(r)
                                 + (left ? " closed its communicator" : " died")
