@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.jccl.error.JcclException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.List;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -29,21 +30,27 @@ class StandardErrorTest {
     void whatIsWrittenAfterwardsGoesThere(@TempDir Path folder) throws Exception {
         Path first = folder.resolve("first");
         Path second = folder.resolve("second");
-        String java =
-                String.join(
-                        " ",
+        // A class path may have spaces.
+        String script = "first=$1 second=$2; shift 2; exec \"$@\" 2>\"$first\" 3>\"$second\"";
+        List<String> command =
+                List.of(
+                        "sh",
+                        "-c",
+                        script,
+                        "sh",
+                        first.toString(),
+                        second.toString(),
                         Path.of(System.getProperty("java.home"), "bin", "java").toString(),
-                        "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-                        "--enable-native-access=ALL-UNNAMED -cp",
+                        "-XX:+UseSerialGC",
+                        "-XX:TieredStopAtLevel=1",
+                        "--enable-native-access=ALL-UNNAMED",
+                        "-cp",
                         ChildJvm.rootOf(NativeLibraries.class)
                                 + ":"
                                 + ChildJvm.rootOf(StandardErrorTest.class),
-                        "'" + Main.class.getName() + "'",
+                        Main.class.getName(),
                         "3");
-        Process shell =
-                new ProcessBuilder("sh", "-c", "exec " + java + " 2>" + first + " 3>" + second)
-                        .inheritIO()
-                        .start();
+        Process shell = new ProcessBuilder(command).inheritIO().start();
         assertEquals(0, shell.waitFor());
         assertTrue(Files.readString(first).contains("before"), Files.readString(first));
         assertEquals("after\n", Files.readString(second));
