@@ -60,7 +60,10 @@ public final class CudaStream implements Stream {
     private final long handle;
 
     /** Replaced as a whole: an array, since a list's iterator is an object for each poll. */
-    private final AtomicReference<Source[]> sources = new AtomicReference<>(new Source[0]);
+    private volatile Source[] sources = {};
+
+    /** Held to replace them, which no native call keeps waiting, unlike the stream's own lock. */
+    private final Object attaching = new Object();
 
     private final AtomicReference<@Nullable Throwable> error = new AtomicReference<>();
     private final AtomicBoolean closing = new AtomicBoolean();
@@ -140,22 +143,23 @@ public final class CudaStream implements Stream {
 
     /** Lets a source's errors surface when a thread waits for this stream. */
     public void attach(Source source) {
-        for (Source s : sources.get()) {
+        for (Source s : sources) {
             if (s == source) {
                 return;
             }
         }
-        sources.updateAndGet(old -> {
-            Source[] more = Arrays.copyOf(old, old.length + 1);
-            more[old.length] = source;
-            return more;
-        });
+        synchronized (attaching) {
+            Source[] more = Arrays.copyOf(sources, sources.length + 1);
+            more[sources.length] = source;
+            sources = more;
+        }
     }
 
     /** Undoes {@link #attach}. */
     public void detach(Source source) {
-        sources.updateAndGet(
-                old -> Arrays.stream(old).filter(s -> s != source).toArray(Source[]::new));
+        synchronized (attaching) {
+            sources = Arrays.stream(sources).filter(s -> s != source).toArray(Source[]::new);
+        }
     }
 
     /**
@@ -318,7 +322,7 @@ public final class CudaStream implements Stream {
                     "the stream of " + device + " still has work to complete after " + timeout);
         }
         throwIfFailed();
-        for (Source s : sources.get()) {
+        for (Source s : sources) {
             s.synchronizedWith(this);
         }
     }
@@ -331,7 +335,7 @@ public final class CudaStream implements Stream {
             case Error e -> throw e;
             default -> throw new JcclException("a host function failed: " + t, t);
         }
-        for (Source s : sources.get()) {
+        for (Source s : sources) {
             s.throwIfFailed();
         }
     }
