@@ -59,12 +59,10 @@ public final class CudaStream implements Stream {
     private final CudaDevice device;
     private final long handle;
 
-    /** Replaced as a whole: an array, since a list's iterator is an object for each poll. */
+    /** Replaced as a whole: a list's iterator would be an object for each poll. */
     private volatile Source[] sources = {};
 
-    /** Held to replace them, which no native call keeps waiting, unlike the stream's own lock. */
-    private final Object attaching = new Object();
-
+    private final Object attaching = new Object(); // no native call holds it
     private final AtomicReference<@Nullable Throwable> error = new AtomicReference<>();
     private final AtomicBoolean closing = new AtomicBoolean();
     private volatile boolean closed;
