@@ -21,5 +21,15 @@ find_jdk() {
     return 1
 }
 
-# What to print when there is none.
+# Sets JCCL_COLLECTOR to the flags of the JVM's collector: none if a variable of the user chooses one.
+# Short-lived commands whose bulk data lies outside the heap: the smallest collector starts fastest.
+# Its marks of written references would bounce between the ranks' cores if they were not conditional.
+choose_collector() {
+    case " ${JCCL_JAVA_OPTS:-} ${JAVA_TOOL_OPTIONS:-} ${JDK_JAVA_OPTIONS:-} ${_JAVA_OPTIONS:-}" in
+        *' -XX:+Use'*GC*) JCCL_COLLECTOR= ;;
+        *) JCCL_COLLECTOR='-XX:+UseSerialGC -XX:+UseCondCardMark' ;;
+    esac
+}
+
+# What to print when there is no JDK.
 readonly JDK_NEEDED='no JDK 25 or newer in JAVA_HOME, JAVA25_HOME, /usr/lib/jvm, ~/.sdkman, /opt or /usr/java: install Temurin 25, or set JAVA25_HOME to a JDK'

@@ -332,16 +332,7 @@ class FlightCommandTest {
     @Tag("exhaustive")
     @Test
     void damagedRecordingsAreNamedWhateverIsWrongWithThem() throws IOException {
-        damagedRecordingsAreNamed(75);
-    }
-
-    @Tag("exhaustive")
-    @Test
-    void moreDamagedRecordingsAreNamedWhateverIsWrongWithThem() throws IOException {
-        damagedRecordingsAreNamed(300);
-    }
-
-    private void damagedRecordingsAreNamed(int rounds) throws IOException {
+        int rounds = 300;
         byte[] whole = Files.readAllBytes(threads(2, "fine", 0));
         long seed = Long.getLong("jccl.seed", System.nanoTime());
         System.out.println("damagedRecordings: -Djccl.seed=" + seed);

@@ -50,8 +50,11 @@ class ZeroAllocationTest {
                     new ShardedLayer("b", List.of(new ShardedLayer.Tensor("b", 1000, 40))),
                     ShardedLayer.of("c", 64));
 
-    /** One object of 16 bytes in a step, on one of the threads, would fail. */
-    private static final double MOST = 12;
+    /**
+     * On a rank's thread and those of both that work for them. One object of 16 bytes in two steps
+     * would fail.
+     */
+    private static final double MOST = 6;
 
     @TempDir private Path folder;
 
