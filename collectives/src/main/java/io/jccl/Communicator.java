@@ -24,8 +24,9 @@ import org.jspecify.annotations.Nullable;
  * the data that one rank sends to or receives from another. The send and receive buffers of an
  * out-of-place operation must not overlap; an in-place operation uses the same memory for both as
  * documented per operation, which is what the overloads with one buffer do. Arguments are checked
- * before any data moves, first locally, then across ranks: if ranks disagree, each throws {@link
- * CollectiveMismatchException}. NCCL's ranks are compared only after an operation has timed out.
+ * locally before any data moves, and on the host engine across ranks too: if ranks disagree, each
+ * throws {@link CollectiveMismatchException}. The ranks of NCCL and MPI are compared only when an
+ * operation does not complete: NCCL's at the timeout, MPI's after some seconds.
  *
  * <p><b>Errors:</b> invalid arguments throw {@link IllegalArgumentException}, {@link
  * NullPointerException} or, on closed objects, {@link IllegalStateException}, and have no effect.

@@ -14,8 +14,8 @@ import java.util.Objects;
  * factor before they are added.
  *
  * <p>On the host engine {@link Algorithm#DIRECT} adds in rank order; other algorithms add in a
- * different order, which may change the last digits of floating-point results. float16, bfloat16
- * and float8 are added in float32 and rounded once.
+ * different order, which may change the last digits of floating-point results. How float16,
+ * bfloat16 and float8 are rounded: {@link DataType}.
  */
 public final class ReduceOp {
     /** Kinds of reduction. */
@@ -41,8 +41,7 @@ public final class ReduceOp {
     public static final ReduceOp PROD = new ReduceOp(Kind.PROD, 1, 1);
 
     /**
-     * Smallest element over all ranks. NaN if any is NaN; NCCL returns the smallest number instead,
-     * and MPI leaves it undefined.
+     * Smallest element over all ranks. NaN if any is NaN; NCCL returns the smallest number instead.
      */
     public static final ReduceOp MIN = new ReduceOp(Kind.MIN, 1, 1);
 

@@ -6,7 +6,8 @@ package io.jccl.device;
  *
  * {@snippet class="snippets.Collectives" region="environment"}
  *
- * <p><b>Threads:</b> any platform thread. The calling thread's current CUDA device is restored.
+ * <p><b>Threads:</b> any platform thread. The calling thread's current CUDA device is restored,
+ * unless it has no context yet: the thread then keeps the device that was used.
  */
 public final class Cuda {
     private static final DeviceProvider.CudaProvider CUDA = DeviceProvider.Holder.DEVICES.cuda();

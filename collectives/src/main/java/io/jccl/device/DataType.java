@@ -4,8 +4,9 @@ package io.jccl.device;
  * The element types that all engines support.
  *
  * <p>Names, sizes and {@linkplain #code() codes} are those of {@code ncclDataType_t} in NCCL's
- * {@code nccl.h}. Floating-point types narrower than 32 bits are reduced in float32 and rounded
- * once, to nearest even, when the result is written.
+ * {@code nccl.h}. The host and MPI engines reduce floating-point types narrower than 32 bits in
+ * float32 and round once, to nearest even, when the result is written; NCCL rounds after each
+ * addition.
  */
 public enum DataType {
     /** Signed 8-bit integer; arithmetic wraps. */
