@@ -122,6 +122,11 @@ final class Bucket implements AutoCloseable {
         }
     }
 
+    /** Records the streams of a bucket that this one may replace. */
+    void madeOnStreamsOf(Bucket before) {
+        before.streams.forEach(this::madeOn);
+    }
+
     /** A gradient is ready, or will not be computed in this pass. */
     void arrived() {
         if (--pending == 0) {

@@ -168,6 +168,10 @@ final class GradientBuckets implements AutoCloseable {
             Bucket bucket = new Bucket(plan, memory, own.device(), exchange);
             all = Arrays.copyOf(all, all.length + 1);
             all[all.length - 1] = bucket;
+            // Passes that only accumulated may still be computing, for any of the old buckets.
+            for (Bucket b : before) {
+                bucket.madeOnStreamsOf(b);
+            }
             carried.addAll(exchange.carried());
             for (int p : plan.members()) {
                 of[p] = bucket;

@@ -7,8 +7,10 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.jccl.Communicator;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
+import io.jccl.device.Stream;
 import io.jccl.parallel.GradientReducer.Parameter;
 import java.util.List;
+import java.util.concurrent.locks.LockSupport;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
@@ -82,6 +84,35 @@ class BucketTuningTest {
                         for (int p = 0; p < 3; p++) {
                             assertTrue(views.get(p) == r.gradient(p));
                         }
+                    }
+                });
+    }
+
+    /** New buckets wait for what was computed into the old ones. */
+    @Test
+    void gradientsOfAPassThatOnlyAccumulatedAreWaitedFor() {
+        List<Parameter> parameters =
+                List.of(
+                        new Parameter("a", 4, DataType.FLOAT32),
+                        new Parameter("b", 4, DataType.FLOAT32));
+        ReducerOptions options = ReducerOptions.DEFAULT.withTuning(BucketTuning.DEFAULT);
+        Communicator.runLocal(
+                2,
+                c -> {
+                    try (Stream slow = c.device().newStream();
+                            GradientReducer r = GradientReducer.create(c, parameters, options)) {
+                        r.begin(false);
+                        slow.launchHostFunction(() -> {
+                            LockSupport.parkNanos(50_000_000);
+                            r.gradient(0).set(3, c.rank() + 1);
+                        });
+                        r.ready(0, slow);
+                        r.finish();
+                        r.begin(true);
+                        r.ready(1);
+                        r.finish();
+                        slow.synchronize();
+                        assertEquals(1.5, r.gradient(0).get(3));
                     }
                 });
     }
