@@ -464,9 +464,12 @@ public final class GptTrainer implements AutoCloseable {
         }
     }
 
-    /** The last step's pipeline bubble, computed and measured, or nothing. All ranks call it. */
+    /**
+     * The last step's pipeline bubble, computed and measured, or nothing. All ranks call it, after
+     * a step: those of a checkpoint do not count.
+     */
     List<Double> bubble() {
-        if (pipeline == null || step == 0) {
+        if (pipeline == null) {
             return List.of();
         }
         PipelineReport report = pipeline.report();

@@ -223,7 +223,7 @@ public final class TrainRun {
                 known && beside ? 1 - exposed / t.queued() : Double.NaN,
                 axes,
                 known ? w.steps : 0,
-                trainer.bubble(),
+                losses.isEmpty() ? List.of() : trainer.bubble(),
                 trainer.lossScale(),
                 trainer.skipped(),
                 trainer.loads());

@@ -524,6 +524,17 @@ class TechniquesTest {
         assertNotEquals(whole.subList(0, 6), rest);
     }
 
+    /** The pipeline of a run that was finished before has no bubble to report. */
+    @Test
+    void aFinishedRunResumesToNothing(@TempDir Path checkpoint) {
+        String two = "pp=2 accumulate=2";
+        TrainResult first = trained(settings(two, 0, 1, Adam.defaults(), 1, checkpoint, false));
+        assertEquals(2, first.bubble().size());
+        TrainResult again = trained(settings(two, 0, 1, Adam.defaults(), 1, checkpoint, true));
+        assertEquals(List.of(), again.losses());
+        assertEquals(List.of(), again.bubble());
+    }
+
     @Tag("exhaustive")
     @ParameterizedTest
     @CsvSource({
