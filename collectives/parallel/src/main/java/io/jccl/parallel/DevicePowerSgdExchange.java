@@ -76,10 +76,6 @@ final class DevicePowerSgdExchange extends PowerSgdExchange {
         }
         allP = own(ThinMatrices.of(first, ps));
         allQ = own(ThinMatrices.of(second, qs));
-        // Random factors at the start, the same on all ranks.
-        Stream stream = comm.device().defaultStream();
-        compute.compression().redrawZeroColumns(allQ, drawn, seed, stream);
-        stream.synchronize();
     }
 
     private Views views(Factored m) {
@@ -99,6 +95,7 @@ final class DevicePowerSgdExchange extends PowerSgdExchange {
 
     @Override
     void makeP(Stream stream) {
+        compute.compression().redrawZeroColumns(allQ, drawn, seed, stream);
         compute.compression().normalize(allQ, stream);
         for (int i = 0; i < views.size(); i++) {
             Views m = views.get(i);
@@ -128,8 +125,6 @@ final class DevicePowerSgdExchange extends PowerSgdExchange {
             Views m = views.get(i);
             matmul.multiply(m.p, m.qTransposed, m.result, stream);
         }
-        // A zero column would remain zero forever.
-        compute.compression().redrawZeroColumns(allQ, drawn, seed, stream);
         for (int i = 0; i < uncompressed.size(); i++) {
             stream.copy(uncompressed.get(i).sent, uncompressed.get(i).gradient);
         }

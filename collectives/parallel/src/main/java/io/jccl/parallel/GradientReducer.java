@@ -200,7 +200,8 @@ public final class GradientReducer implements AutoCloseable {
      * State that compression carries from step to step on this rank: the error feedback and, for
      * {@link Compression.PowerSgd}, the thin matrices from which the next step starts. For a
      * checkpoint, copy the elements between two passes; copied back into a reducer with the same
-     * parameters, options, rank and number of ranks, training continues with identical bits.
+     * parameters, options, rank and number of ranks, training continues with identical bits. Set to
+     * zero on all ranks, compression starts as in a new reducer.
      *
      * @return the same views of the device's memory every time; empty if the compression has no
      *     state

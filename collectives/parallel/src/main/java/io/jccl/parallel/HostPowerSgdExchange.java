@@ -41,12 +41,6 @@ final class HostPowerSgdExchange extends PowerSgdExchange {
         row = new float[widest];
         p = new float[mostP];
         q = new float[mostQ];
-        for (Factored m : matrices) {
-            for (int k = 0; k < m.rank(); k++) {
-                draw(m, k);
-            }
-            store(q, m.rank() * m.columns(), second, m.q());
-        }
     }
 
     /** Draws a random column of Q, the same on all ranks. */
@@ -77,6 +71,11 @@ final class HostPowerSgdExchange extends PowerSgdExchange {
         for (int i = 0; i < matrices.size(); i++) {
             Factored m = matrices.get(i);
             load(second, m.q(), q, m.rank() * m.columns());
+            for (int k = 0; k < m.rank(); k++) {
+                if (ThinColumns.isZero(q, k * m.columns(), m.columns())) {
+                    draw(m, k);
+                }
+            }
             // The norm of a column does not matter as long as no product underflows.
             ThinColumns.normalize(q, m.columns(), m.rank());
             for (int y = 0; y < m.rows(); y++) {
@@ -129,23 +128,12 @@ final class HostPowerSgdExchange extends PowerSgdExchange {
             Factored m = matrices.get(i);
             load(first, m.p(), p, m.rank() * m.rows());
             load(second, m.q(), q, m.rank() * m.columns());
-            boolean drew = false;
             for (int y = 0; y < m.rows(); y++) {
                 Arrays.fill(row, 0, m.columns(), 0);
                 for (int k = 0; k < m.rank(); k++) {
                     ThinColumns.axpy(p[k * m.rows() + y], q, k * m.columns(), row, 0, m.columns());
                 }
                 store(row, m.columns(), bucket, m.at() + (long) y * m.columns());
-            }
-            for (int k = 0; k < m.rank(); k++) {
-                if (ThinColumns.isZero(q, k * m.columns(), m.columns())) {
-                    // A zero column would remain zero forever.
-                    draw(m, k);
-                    drew = true;
-                }
-            }
-            if (drew) {
-                store(q, m.rank() * m.columns(), second, m.q());
             }
         }
         for (int i = 0; i < rests.size(); i++) {

@@ -98,13 +98,17 @@ abstract sealed class PowerSgdExchange extends Exchange
         expand(stream);
     }
 
-    /** Adds the gradient to the error D, computes D Q, and copies the uncompressed elements. */
+    /**
+     * Draws columns of Q that are zero: all of them at the start, or a column would remain zero
+     * forever. Adds the gradient to the error D, computes D Q, and copies the uncompressed
+     * elements.
+     */
     abstract void makeP(Stream stream);
 
     /** Orthonormalizes P, computes D<sup>T</sup> P, and subtracts the rank's own result from D. */
     abstract void makeQ(Stream stream);
 
-    /** Computes P Q<sup>T</sup>, and draws columns of Q that became zero again. */
+    /** Computes P Q<sup>T</sup>, and copies the uncompressed elements back. */
     abstract void expand(Stream stream);
 
     @Override

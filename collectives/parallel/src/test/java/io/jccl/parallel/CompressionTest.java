@@ -308,6 +308,35 @@ class CompressionTest {
                 });
     }
 
+    /** As a trainer does whose checkpoint has none of it. */
+    @Test
+    void carriedBuffersSetToZeroStartAgain() {
+        seeded("zeroed", 2);
+        List<Parameter> parameters = random(new Random(seed));
+        List<Compression> forms = List.of(new Compression.TopK(0.1), new Compression.PowerSgd(1));
+        Communicator.runLocal(
+                2,
+                c -> {
+                    for (Compression form : forms) {
+                        ReducerOptions options = OPTIONS.withCompression(form);
+                        try (GradientReducer used = GradientReducer.create(c, parameters, options);
+                                GradientReducer fresh =
+                                        GradientReducer.create(c, parameters, options)) {
+                            step(used, ofStep(c, 0, parameters.size()));
+                            used.carried().forEach(Buffer::zero);
+                            for (int s = 1; s < 3; s++) {
+                                step(used, ofStep(c, s, parameters.size()));
+                                step(fresh, ofStep(c, s, parameters.size()));
+                                for (int p = 0; p < parameters.size(); p++) {
+                                    MemorySegment g = used.gradient(p).asSegment();
+                                    assertEquals(-1, g.mismatch(fresh.gradient(p).asSegment()));
+                                }
+                            }
+                        }
+                    }
+                });
+    }
+
     private Parameters ofStep(Communicator c, int step, int count) {
         return new Parameters(
                 count, (p, i) -> ParallelBodies.value(seed, c.rank(), step, p, i) * (1 + i % 7));

@@ -263,8 +263,13 @@ class DeviceReducerTest {
         return all;
     }
 
-    /** What is carried after two steps, and gradients of a third; one vanishes, and is drawn. */
-    private static List<float[]> reduce(Device device, Compression form) {
+    /**
+     * What is carried after each of three steps, and the gradients of the last; one vanishes, and
+     * is drawn.
+     *
+     * @param zeroed whether what is carried is set to zero first
+     */
+    private static List<float[]> reduce(Device device, Compression form, boolean zeroed) {
         List<float[]> result = new ArrayList<>();
         ReducerOptions options = ReducerOptions.DEFAULT.withCompression(form);
         List<Parameter> parameters =
@@ -277,6 +282,9 @@ class DeviceReducerTest {
                 CommunicatorOptions.DEFAULT,
                 c -> {
                     try (GradientReducer r = GradientReducer.create(c, parameters, options)) {
+                        if (zeroed) {
+                            r.carried().forEach(Buffer::zero);
+                        }
                         for (int s = 0; s < 3; s++) {
                             r.begin(true);
                             for (int p = 0; p < 3; p++) {
@@ -305,11 +313,13 @@ class DeviceReducerTest {
     @CsvSource({"true, 0", "false, 1e-5"})
     void carriedStateIsThatOfTheHost(boolean topK, float within) {
         Compression form = topK ? new Compression.TopK(0.1) : new Compression.PowerSgd(2, 5);
-        List<float[]> host = reduce(Device.host(), form);
-        List<float[]> gpu = reduce(TestFake.device(0), form);
+        List<float[]> host = reduce(Device.host(), form, false);
+        List<float[]> gpu = reduce(TestFake.device(0), form, false);
+        List<float[]> zeroed = reduce(TestFake.device(0), form, true);
         assertEquals(host.size(), gpu.size());
         for (int i = 0; i < host.size(); i++) {
             assertArrayEquals(host.get(i), gpu.get(i), within, "array " + i);
+            assertArrayEquals(gpu.get(i), zeroed.get(i), "from zero, array " + i);
         }
     }
 
