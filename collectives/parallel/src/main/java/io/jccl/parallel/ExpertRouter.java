@@ -99,8 +99,10 @@ public final class ExpertRouter {
     }
 
     /**
-     * Routes the tokens of a step. A logit of minus infinity excludes an expert for a token; at
-     * least one of the token's logits must be finite.
+     * Routes the tokens of a step. A logit of minus infinity excludes an expert for a token, as
+     * does one so far below the token's largest that the gate is 0: the token chooses fewer experts
+     * if too few are left. At least one of the token's logits must be finite. An expert that
+     * chooses tokens always fills its slots; those that exclude it come last, with a weight of 0.
      *
      * @param logits tokens x experts of float32, row-major, in host memory; further elements are
      *     ignored
@@ -370,7 +372,8 @@ public final class ExpertRouter {
     }
 
     /**
-     * Number of second choices that were not sampled; only with {@link TokenChoice#chance}.
+     * Number of choices that were not sampled, with {@link TokenChoice#chance}, or not made because
+     * a token's other experts are excluded.
      *
      * @return number of choices
      */

@@ -103,9 +103,9 @@ public final class ExpertStatistics {
     }
 
     /**
-     * Number of second choices that were not sampled.
+     * Number of choices that were not sampled or not made: see {@link ExpertRouter#unsampled}.
      *
-     * @return number of choices; 0 without {@link RouterOptions.TokenChoice#chance}
+     * @return number of choices
      */
     public long unsampled() {
         return unsampled;

@@ -84,9 +84,13 @@ final class TokenChooser {
             if (samples && place != ExpertRouter.NO_PLACE) {
                 sampleLast(t, place + t);
             }
-            if (byChance && !isSampled(t, place)) {
-                assigned[at + 1] = -1;
-                unsampled++;
+            for (int j = 1; j < choices; j++) {
+                // Experts with a gate of 0 are excluded, and take no slot.
+                if (gates[t * experts + chosen[at + j]] == 0
+                        || (byChance && !isSampled(t, place))) {
+                    assigned[at + j] = -1;
+                    unsampled++;
+                }
             }
         }
         boolean sorted = options.batchPriority();
@@ -108,7 +112,7 @@ final class TokenChooser {
         }
     }
 
-    /** Second choices of the last step that were not sampled. */
+    /** Choices of the last step that were not sampled, or left only excluded experts. */
     int unsampled() {
         return unsampled;
     }
@@ -184,7 +188,7 @@ final class TokenChooser {
         int e = chosen[at];
         if (count[e] >= capacity && options.overflow() == Overflow.NEXT_BEST) {
             int other = best(t, choices, true);
-            if (other >= 0) {
+            if (other >= 0 && gates[t * experts + other] > 0) {
                 chosen[at] = other;
                 e = other;
             }

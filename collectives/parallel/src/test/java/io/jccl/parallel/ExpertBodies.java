@@ -223,6 +223,10 @@ final class ExpertBodies {
         private int[] n = {};
         private List<Pick> picks = List.of();
         private List<List<Integer>> wanted = List.of();
+
+        /** Choices of experts that the logits exclude. */
+        private long excluded;
+
         private double[] shares = {};
 
         Step(ExpertOptions options, ExpertDispatch layer, Communicator comm) {
@@ -277,6 +281,11 @@ final class ExpertBodies {
                     router.choice() instanceof TokenChoice t
                             ? ExpertReference.wanted(p, t.count())
                             : List.of();
+            excluded = 0;
+            for (int t = 0; t < wanted.size(); t++) {
+                double[] of = p[t];
+                excluded += wanted.get(t).stream().filter(e -> of[e] == 0).count();
+            }
             picks = ExpertReference.picks(p, router, wanted);
             shares = ExpertReference.shares(p, router.experts());
             List<Pick> found = new ArrayList<>();
@@ -372,10 +381,12 @@ final class ExpertBodies {
             for (Pick pick : picks) {
                 taken[pick.expert()]++;
             }
-            long[] mine = Arrays.copyOf(taken, taken.length + 1);
+            long[] mine = Arrays.copyOf(taken, taken.length + 2);
             mine[taken.length] = n[rank] - picks.stream().mapToInt(Pick::token).distinct().count();
+            mine[taken.length + 1] = excluded;
             long[] all = ConsistencyCheck.gather(c, mine);
             long droppedTokens = 0;
+            long unmade = 0;
             long assignments = 0;
             double squares = 0;
             Arrays.fill(taken, 0);
@@ -388,7 +399,8 @@ final class ExpertBodies {
                     taken[e] += all[r * mine.length + e];
                     assignments += all[r * mine.length + e];
                 }
-                droppedTokens += all[(r + 1) * mine.length - 1];
+                droppedTokens += all[(r + 1) * mine.length - 2];
+                unmade += all[(r + 1) * mine.length - 1];
             }
             for (int e = 0; e < taken.length; e++) {
                 assertEquals(taken[e], s.taken(e));
@@ -397,10 +409,12 @@ final class ExpertBodies {
             long tokens = Arrays.stream(n).sum();
             assertEquals(tokens, s.tokens());
             assertEquals(assignments, s.assignments());
+            assertEquals(unmade, s.unsampled());
             assertEquals(used, s.usedCapacityFactor(), 1e-12);
             if (tokens > 0) {
                 assertEquals((double) droppedTokens / tokens, s.droppedTokenShare(), 1e-12);
-                double wanted = router.choice() instanceof TokenChoice ? tokens * choices : 0;
+                double wanted =
+                        router.choice() instanceof TokenChoice ? tokens * choices - unmade : 0;
                 assertEquals(
                         wanted == 0 ? 0 : (wanted - assignments) / wanted, s.droppedShare(), 1e-12);
                 double mean = (double) assignments / taken.length;

@@ -95,7 +95,7 @@ final class ExpertReference {
                         }
                     }
                 }
-                if (load[e] < room) {
+                if (load[e] < room && p[t][e] > 0) {
                     load[e]++;
                     picks.add(new Pick(t, e));
                 }
