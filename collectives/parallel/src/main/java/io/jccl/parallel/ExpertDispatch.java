@@ -126,6 +126,7 @@ public final class ExpertDispatch implements AutoCloseable {
      */
     public static ExpertDispatch create(Communicator comm, ExpertOptions options) {
         Objects.requireNonNull(options, "options");
+        ConsistencyCheck.check(comm, "the options of ExpertDispatch", List.of(options.toString()));
         int experts = options.router().experts();
         if (experts % comm.size() != 0) {
             throw new IllegalArgumentException(
@@ -133,7 +134,6 @@ public final class ExpertDispatch implements AutoCloseable {
                                     + " whose expert axis divides them")
                             .formatted(experts, comm.size()));
         }
-        ConsistencyCheck.check(comm, "the options of ExpertDispatch", List.of(options.toString()));
         return new ExpertDispatch(comm, options);
     }
 

@@ -42,6 +42,7 @@ import org.junit.jupiter.api.function.Executable;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 @UsesFakes
@@ -194,6 +195,44 @@ class ExpertDispatchTest {
         }
     }
 
+    /** Slots are for tokens with a gate, by first or second choice or rerouted. */
+    @ParameterizedTest
+    @EnumSource
+    void excludedExpertsGiveNoSlot(Overflow overflow) {
+        RouterOptions options = RouterOptions.top2(4, 2).withCapacityFactor(1);
+        float never = Float.NEGATIVE_INFINITY;
+        // One slot of each expert. Token 0 has expert 0 alone, by its logits or by gates that round
+        // to 0; expert 1 is the next in order, and token 1's second choice.
+        float[][] cases = {
+            {1, never, never, never, never, 1, 2, never},
+            {200, 1, 2, 3, never, 1, 2, never}
+        };
+        for (float[] logits : cases) {
+            ExpertRouter router = ExpertRouter.create(options.withOverflow(overflow));
+            try (Buffer x = Device.host().allocate(DataType.FLOAT32, 8)) {
+                x.copyFrom(logits);
+                router.route(x, 2);
+                assertEquals(List.of(1, 1, 1, 0), counts(router));
+                assertEquals(1, router.token(1));
+                assertEquals(1, router.unsampled());
+                // Both want expert 0 and nothing else.
+                x.copyFrom(new float[] {1, never, never, never, 2, never, never, never});
+                router.route(x, 2);
+                boolean all = overflow == Overflow.NONE;
+                assertEquals(List.of(all ? 2 : 1, 0, 0, 0), counts(router));
+                assertEquals(all ? 0 : 1, router.droppedTokens());
+                router.backward(x, 0.01, 0.001);
+                for (int i = 0; i < 8; i++) {
+                    assertTrue(Double.isFinite(x.get(i)), "gradient " + i);
+                }
+            }
+        }
+    }
+
+    private static List<Integer> counts(ExpertRouter router) {
+        return IntStream.range(0, router.options().experts()).mapToObj(router::count).toList();
+    }
+
     @Test
     void faultyOptionsAreNamed() {
         RouterOptions top1 = RouterOptions.top1(4, 8);
@@ -264,6 +303,11 @@ class ExpertDispatchTest {
                                                     c,
                                                     ExpertOptions.of(RouterOptions.top1(3, 8), 4)));
                     assertTrue(odd.contains("3 experts") && odd.contains("2 ranks"), odd);
+                    // Also if only one of them could divide the experts.
+                    ExpertOptions some = ExpertOptions.of(RouterOptions.top1(4 - c.rank(), 8), 4);
+                    assertThrows(
+                            CollectiveMismatchException.class,
+                            () -> ExpertDispatch.create(c, some));
                     ExpertOptions own = ExpertOptions.of(RouterOptions.top1(4, 8 + c.rank()), 4);
                     String m =
                             Messages.of(
