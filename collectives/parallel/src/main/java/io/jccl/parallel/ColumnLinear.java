@@ -93,10 +93,6 @@ public final class ColumnLinear extends SplitLinear {
         super(comm, matmul, tokens, inputs, outputs, options.sequenceParallel, options.overlap);
         this.options = options;
         this.columns = Part.of(outputs, comm.rank(), comm.size());
-        refuseOnDevice(
-                options.gatherOutput && comm.size() > 1,
-                "gatherOutput",
-                "leave the output split, and let a RowLinear take it");
     }
 
     /**
@@ -119,6 +115,11 @@ public final class ColumnLinear extends SplitLinear {
             long inputs,
             long outputs,
             Options options) {
+        refuseOnDevice(
+                comm,
+                options.gatherOutput,
+                "gatherOutput",
+                "leave the output split, and let a RowLinear take it");
         return new ColumnLinear(comm, matmul, tokens, inputs, outputs, options);
     }
 

@@ -45,11 +45,11 @@ public final class Pipeline implements AutoCloseable {
     private final int slots;
 
     /** Micro-batch i uses buffer {@code i % size()}; empty if there is no neighbour. */
-    private final List<Buffer> inputs;
+    private final List<Buffer> inputs = new ArrayList<>();
 
-    private final List<Buffer> outputs;
-    private final List<Buffer> outputGradients;
-    private final List<Buffer> inputGradients;
+    private final List<Buffer> outputs = new ArrayList<>();
+    private final List<Buffer> outputGradients = new ArrayList<>();
+    private final List<Buffer> inputGradients = new ArrayList<>();
 
     /**
      * Communicators of lanes, in the same order on all ranks: forward and backward, from even ranks
@@ -61,7 +61,10 @@ public final class Pipeline implements AutoCloseable {
     private final Runnable[] work;
     private final Event began;
     private final Event ended;
+
+    /** These two, then those before and after each computation. */
     private final List<Event> marks = new ArrayList<>();
+
     private boolean ran;
     private boolean closed;
 
@@ -69,22 +72,21 @@ public final class Pipeline implements AutoCloseable {
         this.comm = comm;
         this.stage = stage;
         this.options = options;
-        Device device = comm.device();
-        this.stream = device.defaultStream();
+        this.stream = comm.device().defaultStream();
         int rank = comm.rank();
         int stages = comm.size();
         this.slots = options.schedule().inFlight(stages, rank, options.microBatches());
         int more = options.overlap() ? 1 : 0;
         long in = rank == 0 ? 0 : options.inputCount();
         long out = rank == stages - 1 ? 0 : options.outputCount();
-        inputs = buffers(slots + more, in);
-        outputs = buffers(1 + more, out);
-        outputGradients = buffers(1 + more, out);
-        inputGradients = buffers(1 + more, in);
-        this.began = device.newEvent();
-        this.ended = device.newEvent();
         List<PipelineStep> steps = options.schedule().steps(stages, rank, options.microBatches());
         try {
+            fill(inputs, slots + more, in);
+            fill(outputs, 1 + more, out);
+            fill(outputGradients, 1 + more, out);
+            fill(inputGradients, 1 + more, in);
+            this.began = mark();
+            this.ended = mark();
             this.work =
                     options.overlap() && stages > 1
                             ? overlapped(steps)
@@ -95,12 +97,16 @@ public final class Pipeline implements AutoCloseable {
         }
     }
 
-    private List<Buffer> buffers(int number, long count) {
-        List<Buffer> all = new ArrayList<>();
+    private void fill(List<Buffer> ring, int number, long count) {
         for (int i = 0; i < Math.min(number, options.microBatches()) && count > 0; i++) {
-            all.add(comm.device().allocate(options.type(), count));
+            ring.add(comm.device().allocate(options.type(), count));
         }
-        return all;
+    }
+
+    private Event mark() {
+        Event event = comm.device().newEvent();
+        marks.add(event);
+        return event;
     }
 
     private static @Nullable Buffer of(List<Buffer> ring, int microBatch) {
@@ -229,10 +235,8 @@ public final class Pipeline implements AutoCloseable {
     }
 
     private Runnable timed(Runnable compute) {
-        Event from = comm.device().newEvent();
-        Event to = comm.device().newEvent();
-        marks.add(from);
-        marks.add(to);
+        Event from = mark();
+        Event to = mark();
         return () -> {
             from.record(stream);
             compute.run();
@@ -330,7 +334,7 @@ public final class Pipeline implements AutoCloseable {
             throw new IllegalStateException("there was no run to report; call run() first");
         }
         long compute = 0;
-        for (int i = 0; i < marks.size(); i += 2) {
+        for (int i = 2; i < marks.size(); i += 2) {
             compute += marks.get(i + 1).elapsedSince(marks.get(i)).toNanos();
         }
         long total = ended.elapsedSince(began).toNanos();
@@ -375,7 +379,6 @@ public final class Pipeline implements AutoCloseable {
         List<AutoCloseable> all = new ArrayList<>(lanes);
         all.addAll(own);
         all.addAll(marks);
-        all.addAll(List.of(began, ended));
         for (List<Buffer> ring : List.of(inputs, outputs, outputGradients, inputGradients)) {
             all.addAll(ring);
         }

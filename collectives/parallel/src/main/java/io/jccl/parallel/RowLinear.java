@@ -83,10 +83,6 @@ public final class RowLinear extends SplitLinear {
         super(comm, matmul, tokens, inputs, outputs, options.sequenceParallel, false);
         this.options = options;
         this.columns = Part.of(inputs, comm.rank(), comm.size());
-        refuseOnDevice(
-                !options.inputIsParallel && comm.size() > 1,
-                "a gradient of all inputs",
-                "pass in this rank's inputs alone (inputIsParallel)");
     }
 
     /**
@@ -109,6 +105,11 @@ public final class RowLinear extends SplitLinear {
             long inputs,
             long outputs,
             Options options) {
+        refuseOnDevice(
+                comm,
+                !options.inputIsParallel,
+                "a gradient of all inputs",
+                "pass in this rank's inputs alone (inputIsParallel)");
         return new RowLinear(comm, matmul, tokens, inputs, outputs, options);
     }
 

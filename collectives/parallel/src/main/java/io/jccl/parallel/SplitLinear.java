@@ -10,7 +10,10 @@ import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.gemm.Matmul;
 import io.jccl.gemm.Matrix;
+import io.jccl.internal.Closing;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.concurrent.atomic.AtomicLong;
 import org.jspecify.annotations.Nullable;
 
@@ -31,6 +34,9 @@ abstract class SplitLinear implements AutoCloseable {
     final boolean split;
 
     private final boolean equalRows;
+
+    /** What is closed: the second stream before the memory that it uses. */
+    private final List<AutoCloseable> owned = new ArrayList<>();
 
     /**
      * A vector of ones, by which sums over tokens and additions of a bias become matrix products.
@@ -72,14 +78,24 @@ abstract class SplitLinear implements AutoCloseable {
         this.split = sequenceParallel && comm.size() > 1;
         this.equalRows = tokens % comm.size() == 0;
         Device device = comm.device();
-        this.ones = device.allocate(DataType.FLOAT32, tokens);
-        fillWithOnes(device);
+        boolean aside = overlap && comm.size() > 1;
+        try {
+            this.side = aside ? own(device.newStream()) : null;
+            this.ready = aside ? own(device.newEvent()) : null;
+            this.done = aside ? own(device.newEvent()) : null;
+            this.ones = own(device.allocate(DataType.FLOAT32, tokens));
+            fillWithOnes(device);
+        } catch (RuntimeException | Error e) {
+            Closing.all(owned);
+            throw e;
+        }
         this.column = Matrix.of(ones, tokens, 1);
         this.columnOfRows = column.rows(0, rows.count());
-        boolean aside = overlap && comm.size() > 1;
-        this.side = aside ? device.newStream() : null;
-        this.ready = aside ? device.newEvent() : null;
-        this.done = aside ? device.newEvent() : null;
+    }
+
+    private <T extends AutoCloseable> T own(T part) {
+        owned.add(part);
+        return part;
     }
 
     private void fillWithOnes(Device device) {
@@ -111,7 +127,7 @@ abstract class SplitLinear implements AutoCloseable {
     Buffer scratch(int which, long count) {
         Buffer b = scratch[which];
         if (b == null) {
-            b = comm.device().allocate(DataType.FLOAT32, count);
+            b = own(comm.device().allocate(DataType.FLOAT32, count));
             scratch[which] = b;
         }
         return b;
@@ -121,7 +137,7 @@ abstract class SplitLinear implements AutoCloseable {
     Buffer packed(long count) {
         Buffer b = packed;
         if (b == null) {
-            b = comm.device().allocate(DataType.FLOAT32, count);
+            b = own(comm.device().allocate(DataType.FLOAT32, count));
             packed = b;
         }
         return b;
@@ -277,8 +293,9 @@ abstract class SplitLinear implements AutoCloseable {
                 "this pass was made without the output's gradient; pass one to pass(...)");
     }
 
-    void refuseOnDevice(boolean wanted, String what, String instead) {
-        if (wanted && !isHost()) {
+    /** Called before anything is allocated. */
+    static void refuseOnDevice(Communicator comm, boolean wanted, String what, String instead) {
+        if (wanted && comm.size() > 1 && comm.device().kind() != Device.Kind.HOST) {
             throw new IllegalArgumentException(
                     "%s moves single columns, which only the host device can do here, not %s; %s"
                             .formatted(what, comm.device(), instead));
@@ -292,19 +309,6 @@ abstract class SplitLinear implements AutoCloseable {
             return;
         }
         closed = true;
-        if (side != null && ready != null && done != null) {
-            side.close();
-            ready.close();
-            done.close();
-        }
-        for (Buffer b : scratch) {
-            if (b != null) {
-                b.close();
-            }
-        }
-        if (packed != null) {
-            packed.close();
-        }
-        ones.close();
+        Closing.all(owned);
     }
 }

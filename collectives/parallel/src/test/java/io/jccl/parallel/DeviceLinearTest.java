@@ -16,7 +16,9 @@ import io.jccl.gemm.Matrix;
 import io.jccl.testfake.TestFake;
 import io.jccl.testfake.UsesFakes;
 import java.time.Duration;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Objects;
 import java.util.stream.IntStream;
 import org.jspecify.annotations.Nullable;
@@ -261,6 +263,42 @@ class DeviceLinearTest {
                 if (dx != null) {
                     stream.copy(dy, dx);
                 }
+            }
+        }
+    }
+
+    /** The first of two rounds may leave what a device keeps; the second leaves nothing more. */
+    @Test
+    void whatCannotBeCreatedLeavesNothing() {
+        Map<String, Long> before = new HashMap<>();
+        for (int round = 0; round < 2; round++) {
+            columnsAreNotGatheredOnDevices();
+            Communicator.runLocal(devices(3), OPTIONS, DeviceLinearTest::createWithoutMemory);
+            for (String kind : List.of("allocations", "streams", "events")) {
+                Long live = TestFake.live(kind);
+                Long earlier = before.put(kind, live);
+                assertEquals(earlier == null ? live : earlier, live, kind);
+            }
+        }
+    }
+
+    /** Allocations fail after others have not: of the vector of ones, and of rank 1's outputs. */
+    private static void createWithoutMemory(Communicator comm) {
+        long many = 1L << 50;
+        try (Matmul matmul = Matmul.of(comm.device(), 1);
+                Buffer one = Device.host().allocate(DataType.FLOAT32, 4)) {
+            assertThrows(
+                    RuntimeException.class,
+                    () ->
+                            ColumnLinear.create(
+                                    comm, matmul, many, 4, 4, ColumnLinear.Options.DEFAULT));
+            PipelineOptions options =
+                    new PipelineOptions(
+                            PipelineSchedule.GPIPE, 3, DataType.FLOAT32, 4, many, false);
+            if (comm.rank() == 1) {
+                assertThrows(
+                        RuntimeException.class,
+                        () -> Pipeline.create(comm, new Passing(1, one), options));
             }
         }
     }
