@@ -27,8 +27,9 @@ public sealed interface Compression {
      * so all ranks get identical bits, and only contributions can overflow, not their sum. Relative
      * to the largest contribution, the error of the mean is at most 2<sup>-7</sup> with bfloat16
      * and 2<sup>-10</sup> with float16 in its normal range: two roundings of half a unit in the
-     * last place. On GPUs NCCL adds, which may round each sum to the narrow type: with <i>n</i>
-     * ranks that is up to <i>n</i> more roundings, and sums can overflow in float16.
+     * last place. On GPUs NCCL multiplies by 1/<i>n</i>, for <i>n</i> ranks, before it adds, so
+     * that sums do not overflow either, and may round each product and sum to the narrow type: up
+     * to <i>n</i> more roundings.
      *
      * @param type {@link DataType#BFLOAT16} or {@link DataType#FLOAT16}
      */
