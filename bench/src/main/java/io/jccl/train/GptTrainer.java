@@ -464,10 +464,7 @@ public final class GptTrainer implements AutoCloseable {
         }
     }
 
-    /**
-     * The last step's pipeline bubble, computed and measured, or nothing. All ranks call it, after
-     * a step: those of a checkpoint do not count.
-     */
+    /** The pipeline bubble of this run's last step, computed and measured; empty for none. */
     List<Double> bubble() {
         if (pipeline == null) {
             return List.of();
