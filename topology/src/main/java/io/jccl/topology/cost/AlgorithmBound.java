@@ -1,5 +1,6 @@
 package io.jccl.topology.cost;
 
+import java.util.Comparator;
 import java.util.Objects;
 
 /**
@@ -11,6 +12,9 @@ import java.util.Objects;
  * @param why what sets that bound
  */
 public record AlgorithmBound(Algorithm algorithm, double busbwGBps, double boundGBps, String why) {
+    static final Comparator<AlgorithmBound> WIDEST_FIRST =
+            Comparator.comparingDouble(AlgorithmBound::busbwGBps).reversed();
+
     /** Checks that no argument is null. */
     public AlgorithmBound {
         Objects.requireNonNull(algorithm, "algorithm");

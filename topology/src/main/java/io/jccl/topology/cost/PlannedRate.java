@@ -11,7 +11,6 @@ import io.jccl.topology.plan.Hop;
 import io.jccl.topology.plan.Plan;
 import java.util.List;
 import java.util.Optional;
-import org.jspecify.annotations.Nullable;
 
 /**
  * What is left of a plan's bandwidth.
@@ -21,19 +20,24 @@ import org.jspecify.annotations.Nullable;
  * @param limitedBy what limits it
  */
 record PlannedRate(double busbwGBps, boolean nvlink, String limitedBy) {
+    /** No plan is possible. */
+    private static final PlannedRate NONE = new PlannedRate(0, false, "");
+
+    /** A single GPU, whose data never leaves it. */
+    static final PlannedRate ALONE = new PlannedRate(Double.POSITIVE_INFINITY, false, "");
 
     /** A method of {@link io.jccl.topology.plan.Planner}. */
     interface Plans {
         Optional<Plan> of(Topology t, Operation op, List<Integer> gpus, int root);
     }
 
-    /** Null if there is no such plan. */
-    static @Nullable PlannedRate of(
+    /** Of the plan that a method makes; bandwidth 0 if it makes none. */
+    static PlannedRate of(
             Plans plans, Topology t, Operation op, List<Integer> gpus, double bridgeOverhead) {
         // The traffic inside a machine is the same for all operations of a kind.
         Plan plan = plans.of(t, op, gpus, 0).orElse(null);
         return plan == null
-                ? null
+                ? NONE
                 : new PlannedRate(
                         plan.bandwidthGBps() * usable(plan, bridgeOverhead),
                         nvlink(plan),

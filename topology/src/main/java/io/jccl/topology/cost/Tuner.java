@@ -9,7 +9,6 @@ import io.jccl.topology.cost.Parameters.Limit;
 import io.jccl.topology.plan.Cluster;
 import io.jccl.topology.plan.Planner;
 import java.util.ArrayList;
-import java.util.Comparator;
 import java.util.List;
 import java.util.Locale;
 
@@ -32,11 +31,6 @@ final class Tuner {
 
     /** What the predictions assume about the network. */
     private final List<String> rests;
-
-    private boolean nvlink;
-
-    /** What limits the plan that was made last. */
-    private String limitedBy = "";
 
     /** GB/s of the NICs of a machine; infinite for one machine. */
     private final double nics;
@@ -85,21 +79,19 @@ final class Tuner {
     }
 
     private Tuning tune() {
-        double rings = planned(Planner::rings);
-        String limit = limitedBy;
-        double trees = planned(Planner::trees);
-        double exchange = planned(Planner::exchange);
-        ring(rings, limit);
-        tree(trees);
+        PlannedRate rings = planned(Planner::rings);
+        PlannedRate exchange = planned(Planner::exchange);
+        ring(rings);
+        tree(planned(Planner::trees));
         nvls();
-        pat(Math.min(rings, nics));
+        pat(Math.min(rings.busbwGBps(), nics));
         direct(exchange);
         if (ways.isEmpty()) {
             throw new IllegalArgumentException(
                     "no way to do " + op.command() + " on " + gpus + " of " + t);
         }
-        double channels = channels(rings);
-        bounds.sort(Comparator.comparingDouble(AlgorithmBound::busbwGBps).reversed());
+        double channels = channels(rings.busbwGBps());
+        bounds.sort(AlgorithmBound.WIDEST_FIRST);
         return new Tuning(
                 p,
                 op,
@@ -107,33 +99,25 @@ final class Tuner {
                 ways,
                 bounds,
                 rests,
-                p.spread[spread().ordinal()],
+                p.spread[spread(rings.busbwGBps() > 0 ? rings : exchange).ordinal()],
                 machines > 1 ? 64.0 * channels * ranks : Double.POSITIVE_INFINITY,
                 p.ringPlateau[generation.compareTo(Generation.AMPERE) < 0 ? 0 : 1]);
     }
 
-    private Parameters.Spread spread() {
+    private Parameters.Spread spread(PlannedRate plan) {
         if (machines > 1 || rack) {
             return Parameters.Spread.NET;
         }
         if (switched() > 0) {
             return Parameters.Spread.SWITCH;
         }
-        return nvlink ? Parameters.Spread.NVLINK : Parameters.Spread.PCIE;
+        return plan.nvlink() ? Parameters.Spread.NVLINK : Parameters.Spread.PCIE;
     }
 
-    /** Bus bandwidth of a plan; 0 if there is none. */
-    private double planned(PlannedRate.Plans plans) {
-        if (local == 1) {
-            return Double.POSITIVE_INFINITY;
-        }
-        PlannedRate planned = PlannedRate.of(plans, t, op, gpus, p.bridgeOverhead);
-        if (planned == null) {
-            return 0;
-        }
-        nvlink = planned.nvlink();
-        limitedBy = planned.limitedBy();
-        return planned.busbwGBps();
+    private PlannedRate planned(PlannedRate.Plans plans) {
+        return local == 1
+                ? PlannedRate.ALONE
+                : PlannedRate.of(plans, t, op, gpus, p.bridgeOverhead);
     }
 
     /** One per NIC; within a machine one for each 20 GB/s, which is an NVLink. */
@@ -186,8 +170,8 @@ final class Tuner {
         return p.step[way.ordinal()][a.ordinal()][protocol.ordinal()];
     }
 
-    private double inside(Algorithm a, Protocol protocol) {
-        return step(nvlink ? Parameters.Way.NVLINK : Parameters.Way.PCIE, a, protocol);
+    private double inside(PlannedRate plan, Algorithm a, Protocol protocol) {
+        return step(plan.nvlink() ? Parameters.Way.NVLINK : Parameters.Way.PCIE, a, protocol);
     }
 
     private double base(Algorithm a, Protocol protocol) {
@@ -204,16 +188,21 @@ final class Tuner {
 
     /** What a protocol carries of a bandwidth: its share, and no more than its limit. */
     private double carried(
-            Protocol protocol, double full, double ll, double ll128, double ll128Most) {
+            PlannedRate plan,
+            Protocol protocol,
+            double full,
+            double ll,
+            double ll128,
+            double ll128Most) {
         return switch (protocol) {
             case LL -> Math.min(full * ll, p.limit(Limit.LL, generation, machines));
-            case LL128 -> nvlink && sm >= 70 ? Math.min(full * ll128, ll128Most) : 0;
+            case LL128 -> plan.nvlink() && sm >= 70 ? Math.min(full * ll128, ll128Most) : 0;
             case SIMPLE -> full;
         };
     }
 
-    private void ring(double inside, String limitedBy) {
-        double planned = Math.min(inside, nics);
+    private void ring(PlannedRate plan) {
+        double planned = Math.min(plan.busbwGBps(), nics);
         int steps =
                 switch (op) {
                     case ALL_REDUCE -> 2 * (ranks - 1);
@@ -231,13 +220,14 @@ final class Tuner {
         for (Protocol protocol : Protocol.values()) {
             double overhead =
                     machines == 1 ? 0 : p.netOverhead * (protocol == Protocol.SIMPLE ? 3 : 1);
-            double near = Math.max(inside(Algorithm.RING, protocol), overhead);
+            double near = Math.max(inside(plan, Algorithm.RING, protocol), overhead);
             double latency =
                     base(Algorithm.RING, protocol)
                             + (steps - far) * near
                             + far * between(Algorithm.RING, protocol);
             double share =
                     carried(
+                            plan,
                             protocol,
                             bandwidth,
                             p.ringLl,
@@ -252,14 +242,15 @@ final class Tuner {
                             fill[1] * ranks * planned * 1000);
             add(Algorithm.RING, protocol, latency, share, start, 1);
         }
-        bound(Algorithm.RING, planned, narrower(inside, limitedBy));
+        bound(Algorithm.RING, planned, narrower(plan.busbwGBps(), plan.limitedBy()));
     }
 
-    private void tree(double planned) {
+    private void tree(PlannedRate plan) {
         if (op != Operation.ALL_REDUCE
                 && (machines > 1 || (op != Operation.BROADCAST && op != Operation.REDUCE))) {
             return;
         }
+        double planned = plan.busbwGBps();
         double channels = channels(planned);
         double bus = Math.min(planned, machines == 2 ? 2 * nics : nics);
         double reached = Math.min(planned, treeNet());
@@ -268,7 +259,7 @@ final class Tuner {
             double latency =
                     base(Algorithm.TREE, protocol)
                             + (op == Operation.ALL_REDUCE ? 2 : 1)
-                                    * ((local - 1) * inside(Algorithm.TREE, protocol)
+                                    * ((local - 1) * inside(plan, Algorithm.TREE, protocol)
                                             + log * between(Algorithm.TREE, protocol));
             double full =
                     op == Operation.ALL_REDUCE
@@ -278,6 +269,7 @@ final class Tuner {
                             : bus;
             double share =
                     carried(
+                            plan,
                             protocol,
                             full,
                             p.treeLl,
@@ -304,7 +296,7 @@ final class Tuner {
                         planned,
                         op == Operation.ALL_REDUCE
                                 ? "each byte goes up and down the tree"
-                                : limitedBy));
+                                : plan.limitedBy()));
     }
 
     /**
@@ -403,7 +395,7 @@ final class Tuner {
         bound(Algorithm.PAT, planned, narrower(planned, "the NICs"));
     }
 
-    private void direct(double planned) {
+    private void direct(PlannedRate plan) {
         boolean pair = op == Operation.SEND_RECV;
         boolean has =
                 switch (op) {
@@ -414,6 +406,7 @@ final class Tuner {
         if (!has) {
             return;
         }
+        double planned = plan.busbwGBps();
         double each = nics / local;
         double bandwidth =
                 machines == 1
@@ -425,7 +418,7 @@ final class Tuner {
             }
             double hop =
                     machines == 1
-                            ? inside(Algorithm.DIRECT, protocol)
+                            ? inside(plan, Algorithm.DIRECT, protocol)
                             : step(Parameters.Way.NET, Algorithm.DIRECT, protocol);
             double latency =
                     base(Algorithm.DIRECT, protocol)
@@ -438,6 +431,6 @@ final class Tuner {
                                     bandwidth * p.ringLl, p.limit(Limit.LL, generation, machines));
             add(Algorithm.DIRECT, protocol, latency, share);
         }
-        bound(Algorithm.DIRECT, bandwidth, narrower(planned, limitedBy));
+        bound(Algorithm.DIRECT, bandwidth, narrower(planned, plan.limitedBy()));
     }
 }

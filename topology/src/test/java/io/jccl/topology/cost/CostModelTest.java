@@ -123,6 +123,31 @@ class CostModelTest {
                 .count();
     }
 
+    /** On a DGX-1V rings have NVLinks only, and an exchange of all pairs crosses PCIe. */
+    @Test
+    void eachPlanHasItsOwnLinks() {
+        Tuning gather = MODEL.tune(Machines.dgx1v(), ALL, Operation.ALL_GATHER);
+        Tuning scatter = MODEL.tune(Machines.dgx1v(), ALL, Operation.REDUCE_SCATTER);
+        Set<Algorithm> ring = Set.of(Algorithm.RING);
+        Set<Protocol> any = Set.of(Protocol.values());
+        assertEquals(scatter.ways(), gather.only(ring, any).ways());
+        assertEquals(scatter.choose(1 << 30).spread(), gather.choose(1 << 30).spread());
+        Tuning exchange = MODEL.tune(Machines.dgx1v(), ALL, Operation.ALL_TO_ALL);
+        assertTrue(exchange.choose(1 << 30).spread() > gather.choose(1 << 30).spread());
+        assertEquals(
+                exchange.ways().getFirst().latencyUs(),
+                gather.only(Set.of(Algorithm.DIRECT), any).ways().getFirst().latencyUs());
+    }
+
+    @Test
+    void crossoversUpToTheLargestSize() {
+        Tuning tuning = MODEL.tune(Machines.dgx1v(), ALL, Operation.ALL_REDUCE);
+        List<Crossover> ranges = tuning.crossovers(1, Long.MAX_VALUE);
+        assertEquals(tuning.crossovers(1, 1L << 62).size(), ranges.size());
+        assertEquals(Long.MAX_VALUE, ranges.getLast().toBytes());
+        assertEquals(1, tuning.crossovers(8, 8).size());
+    }
+
     /** NCCL 2.30's own constants, 6.6 + 14 * 0.6, and the launch. */
     @Test
     void smallestMessage() {
