@@ -366,17 +366,28 @@ public final class Analysis {
                             + " shows no path between GPUs; nvidia-smi topo -m does");
             return;
         }
+        Cluster cluster = new Cluster(topology, request.machines(), request.network());
+        Operation op = request.operation();
+        String problem = "";
         try {
             if (request.machines() == 1) {
-                plan = Planner.plan(topology, request.operation(), selected, root);
-                predict(CostModel.nccl().tune(topology, selected, request.operation()));
+                plan = Planner.plan(topology, op, selected, root);
             } else {
-                Cluster cluster = new Cluster(topology, request.machines(), request.network());
-                clusterPlan = Planner.plan(cluster, request.operation(), selected);
-                predict(CostModel.nccl().tune(cluster, selected, request.operation()));
+                clusterPlan = Planner.plan(cluster, op, selected);
             }
         } catch (IllegalArgumentException e) {
-            warnings.add((plan == null && clusterPlan == null ? "no plan: " : "") + e.getMessage());
+            problem = String.valueOf(e.getMessage());
+            warnings.add(problem.startsWith("no plan ") ? problem : "no plan: " + problem);
+        }
+        // The model has plans of its own, from the first GPU on, and of all operations.
+        List<Integer> byRoot = new ArrayList<>(selected);
+        byRoot.addFirst(byRoot.remove(root));
+        try {
+            predict(CostModel.nccl().tune(cluster, byRoot, op));
+        } catch (IllegalArgumentException e) {
+            if (!problem.equals(e.getMessage())) {
+                warnings.add(String.valueOf(e.getMessage()));
+            }
         }
         if (request.simulate()) {
             play();

@@ -375,6 +375,33 @@ class TopoCommandTest {
         assertTrue(out.toString().contains("every rank ends with the right data"), out::toString);
     }
 
+    /** There is no plan over machines for these, but a prediction. */
+    @Test
+    void aClusterExchanges() {
+        String[] line = {"--file", fixture("hgx").toString(), "--nodes=2", "--nic-gbps=50"};
+        for (String op : List.of("alltoall", "gather", "scatter", "sendrecv")) {
+            out.getBuffer().setLength(0);
+            err.getBuffer().setLength(0);
+            List<String> all = new ArrayList<>(List.of(line));
+            all.addAll(List.of("--size=1G", "--op", op));
+            assertEquals(0, execute(all.toArray(String[]::new)), err::toString);
+            assertTrue(out.toString().contains("Prediction for " + op), out::toString);
+            assertTrue(err.toString().contains("warning: no plan over machines for " + op));
+        }
+    }
+
+    /** GPU 4 of the example has an NVLink to GPU 0 only, which has one to each of the others. */
+    @Test
+    void theRootDecidesThePrediction() throws IOException {
+        for (String root : List.of("0", "4")) {
+            JsonNode plan =
+                    json(EXAMPLE, "--gpus", "0-4", "--op", "scatter", "--root", root).get("plan");
+            double planned = plan.get("bandwidthGBps").asDouble();
+            double predicted = plan.at("/algorithms/0/busbwGBps").asDouble();
+            assertEquals(planned, predicted, 0.1 * planned, root);
+        }
+    }
+
     @Test
     void standardInputInAnyEncoding() throws IOException {
         String dump = Files.readString(EXAMPLE);
