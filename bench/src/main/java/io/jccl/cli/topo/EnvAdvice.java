@@ -73,7 +73,7 @@ record EnvAdvice(String line, String why) {
                         case "NCCL_IB_DISABLE", "NCCL_NET_GDR_LEVEL" -> machines > 1;
                         default -> true;
                     };
-            if (environment == null ? concerns : value != null) {
+            if (environment == null ? concerns : value != null && costs(name, value)) {
                 all.add(
                         new EnvAdvice(
                                 "unset " + name,
@@ -81,6 +81,14 @@ record EnvAdvice(String line, String why) {
             }
         });
         return all;
+    }
+
+    /** Whether a value costs bandwidth: NCCL takes an empty one for unset. */
+    private static boolean costs(String name, String value) {
+        return !value.isEmpty()
+                && (name.equals("NCCL_NVLS_ENABLE")
+                        ? value.equals("0")
+                        : !(name.endsWith("_DISABLE") && value.equals("0")));
     }
 
     /**

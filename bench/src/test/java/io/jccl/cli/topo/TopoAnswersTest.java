@@ -390,6 +390,21 @@ class TopoAnswersTest {
         List<EnvAdvice> advice = EnvAdvice.of(pcie(2, "AuthenticAMD"), List.of(0, 1), 1, null, set);
         assertEquals(List.of("unset NCCL_ALGO", "unset NCCL_P2P_DISABLE"), lines(advice));
         assertTrue(advice.getFirst().why().startsWith("is Tree: "), advice::toString);
+        // Values that change nothing.
+        Map<String, String> harmless =
+                Map.of(
+                        "NCCL_P2P_DISABLE", "0",
+                        "NCCL_SHM_DISABLE", "0",
+                        "NCCL_IB_DISABLE", "0",
+                        "NCCL_NVLS_ENABLE", "1",
+                        "NCCL_ALGO", "");
+        assertEquals(
+                List.of(),
+                lines(EnvAdvice.of(pcie(2, "AuthenticAMD"), List.of(0, 1), 1, null, harmless)));
+        Map<String, String> off = Map.of("NCCL_NVLS_ENABLE", "0");
+        assertEquals(
+                List.of("unset NCCL_NVLS_ENABLE"),
+                lines(EnvAdvice.of(pcie(2, "AuthenticAMD"), List.of(0, 1), 1, null, off)));
         // Of a machine elsewhere nothing is known of its environment.
         assertEquals(0, execute("--file", switched(18).toString(), "--env"), err::toString);
         assertTrue(out.toString().contains("\n  unset NCCL_NVLS_ENABLE\n"), out::toString);
