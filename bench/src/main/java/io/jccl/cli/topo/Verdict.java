@@ -151,9 +151,10 @@ record Verdict(List<Size> sizes, List<Cause> causes) {
                                     + " NCCL_DEBUG=INFO lists them after 'NET/IB : Using'"));
         }
         Algorithm chosen = slow.predicted.algorithm();
-        if (chosen == Algorithm.NVLS || chosen == Algorithm.NVLS_TREE) {
-            EnumSet<Algorithm> left =
-                    EnumSet.complementOf(EnumSet.of(Algorithm.NVLS, Algorithm.NVLS_TREE));
+        EnumSet<Algorithm> left =
+                EnumSet.complementOf(EnumSet.of(Algorithm.NVLS, Algorithm.NVLS_TREE));
+        if (!left.contains(chosen)
+                && tuning.ways().stream().anyMatch(w -> left.contains(w.algorithm()))) {
             double without =
                     tuning.only(left, EnumSet.allOf(Protocol.class))
                             .choose(slow.measured.bytes())

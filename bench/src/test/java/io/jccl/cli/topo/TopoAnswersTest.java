@@ -273,6 +273,21 @@ class TopoAnswersTest {
         assertTrue(slow.at("/causes/0/cause").asText().startsWith("P2P is off"), slow::toString);
     }
 
+    /** Without another algorithm there is nothing that a machine with NVLS off would use. */
+    @Test
+    void slowWithNvlsAlone() throws IOException {
+        String slow =
+                file(A100.replace("8159.5  131.59  230.29", "5375.0  199.76  349.58")).toString();
+        for (String options : List.of("--algo=nvls", "--algo=nvls_tree --nodes=2 --nic-gbps=50")) {
+            List<String> line = new ArrayList<>(List.of("--measured", slow, "--gpu-model", "H100"));
+            line.addAll(List.of("--file", "src/test/resources/topo/hgx.txt"));
+            line.addAll(List.of(options.split(" ", -1)));
+            JsonNode causes = json(line.toArray(String[]::new)).get("causes");
+            assertFalse(causes.isEmpty(), options);
+            assertFalse(causes.toString().contains("NVLS is off"), causes::toString);
+        }
+    }
+
     @Test
     void jsonIsReadToo() {
         String tests =
