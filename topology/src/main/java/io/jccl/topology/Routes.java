@@ -11,22 +11,25 @@ import org.jspecify.annotations.Nullable;
 final class Routes {
     private final Topology topology;
 
+    /** The routes from one node, by node where they end; final, so that other threads see them. */
+    private record Row(@Nullable Route[] to) {}
+
     /** By node where they start. A race only computes them twice. */
-    private final @Nullable Route[] @Nullable [] rows;
+    private final @Nullable Row[] rows;
 
     Routes(Topology topology) {
         this.topology = topology;
-        rows = new Route[topology.nodes().size()][];
+        rows = new Row[topology.nodes().size()];
     }
 
     /** The route between two nodes; null if there is none. */
     @Nullable Route get(int from, int to) {
-        @Nullable Route[] row = rows[from];
+        Row row = rows[from];
         if (row == null) {
-            row = from(from);
+            row = new Row(from(from));
             rows[from] = row;
         }
-        return row[to];
+        return row.to[to];
     }
 
     /** Dijkstra by (bandwidth descending, hops ascending). */
@@ -83,7 +86,7 @@ final class Routes {
         return row;
     }
 
-    /** What nvidia-smi would print for the route. */
+    /** What nvidia-smi would print for the route: NVLinks to CPUs do not count. */
     PathCode code(int a, int b) {
         Route route = get(a, b);
         if (route == null) {
@@ -92,6 +95,7 @@ final class Routes {
         int nvlinks = 0;
         int switches = 0;
         int bridges = 0;
+        boolean cpu = false;
         boolean smp = false;
         for (int arc : route.arcs()) {
             Link link = topology.links().get(arc >> 1);
@@ -104,16 +108,17 @@ final class Routes {
             if (topology.nodes().get(node) instanceof Switch sw) {
                 switches += sw.kind() == Switch.Kind.PCIE_SWITCH ? 1 : 0;
                 bridges += sw.kind() == Switch.Kind.HOST_BRIDGE ? 1 : 0;
+                cpu |= sw.kind() == Switch.Kind.NUMA;
             }
-        }
-        if (nvlinks > 0) {
-            return PathCode.of("NV" + nvlinks);
         }
         if (smp) {
             return PathCode.of("SYS");
         }
-        if (bridges > 0) {
+        if (bridges > 0 || cpu) {
             return PathCode.of(bridges > 1 ? "NODE" : "PHB");
+        }
+        if (nvlinks > 0) {
+            return PathCode.of("NV" + nvlinks);
         }
         return PathCode.of(switches > 1 ? "PXB" : "PIX");
     }

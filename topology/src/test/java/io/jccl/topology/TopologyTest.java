@@ -35,6 +35,24 @@ class TopologyTest {
         assertEquals("NV18", Machines.nvswitch(8, 90, 18, 20.6).code(2, 5).text());
     }
 
+    /** As on a Power9: nvidia-smi shows NVLinks to CPUs as the path between the CPUs. */
+    @Test
+    void nvlinksThroughCpusAreNoNvlinkPath() {
+        Topology.Builder b = new Topology.Builder("NVLink to the CPUs");
+        for (int i = 0; i < 3; i++) {
+            b.addGpu(i, 70);
+        }
+        int near = b.addSwitch("numa0", Switch.Kind.NUMA);
+        int far = b.addSwitch("numa8", Switch.Kind.NUMA);
+        b.link(0, near, LinkKind.NVLINK, 3, 60, Source.NCCL_MODEL);
+        b.link(1, near, LinkKind.NVLINK, 3, 60, Source.NCCL_MODEL);
+        b.link(2, far, LinkKind.NVLINK, 3, 60, Source.NCCL_MODEL);
+        b.link(near, far, LinkKind.SMP, 1, 32, Source.NCCL_MODEL);
+        Topology t = b.build();
+        assertEquals("PHB", t.code(0, 1).text());
+        assertEquals("SYS", t.code(0, 2).text());
+    }
+
     @Test
     void unconnectedNodesHaveNoRoute() {
         Topology.Builder b = new Topology.Builder("apart");
