@@ -76,7 +76,13 @@ public final class Analysis {
         best =
                 request.best() == null
                         ? null
-                        : BestGpus.of(graph("--best"), named, request.best(), request.operation());
+                        : BestGpus.of(
+                                graph("--best"),
+                                named,
+                                request.best(),
+                                request.operation(),
+                                request.algorithms(),
+                                request.protocols());
         selected = best == null ? named : best.ties().getFirst();
         root = root();
         plan();

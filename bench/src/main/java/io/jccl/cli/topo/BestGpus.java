@@ -2,9 +2,13 @@ package io.jccl.cli.topo;
 
 import io.jccl.topology.Operation;
 import io.jccl.topology.Topology;
+import io.jccl.topology.cost.Algorithm;
 import io.jccl.topology.cost.CostModel;
+import io.jccl.topology.cost.Protocol;
+import io.jccl.topology.cost.Tuning;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Set;
 
 /**
  * The subsets of a machine's GPUs with the highest predicted bandwidth.
@@ -25,8 +29,16 @@ record BestGpus(
      *
      * @param gpus ids of the GPUs to choose from
      * @param count how many to choose
+     * @param algorithms those that may be used
+     * @param protocols those that may be used
      */
-    static BestGpus of(Topology t, List<Integer> gpus, int count, Operation op) {
+    static BestGpus of(
+            Topology t,
+            List<Integer> gpus,
+            int count,
+            Operation op,
+            Set<Algorithm> algorithms,
+            Set<Protocol> protocols) {
         if (count < 2 || count > gpus.size()) {
             throw new IllegalArgumentException(
                     "--best is " + count + ", expected 2 to " + gpus.size() + " GPUs");
@@ -49,7 +61,7 @@ record BestGpus(
         List<Integer> worst = all.getFirst();
         double least = Double.POSITIVE_INFINITY;
         for (List<Integer> subset : all) {
-            double gbps = gbps(t, subset, op);
+            double gbps = gbps(t, subset, op, algorithms, protocols);
             if (gbps > best * (1 + 1e-6)) {
                 best = gbps;
                 ties.clear();
@@ -65,11 +77,17 @@ record BestGpus(
         return new BestGpus(List.copyOf(ties), best, all.size(), worst, least);
     }
 
-    private static double gbps(Topology t, List<Integer> gpus, Operation op) {
+    private static double gbps(
+            Topology t,
+            List<Integer> gpus,
+            Operation op,
+            Set<Algorithm> algorithms,
+            Set<Protocol> protocols) {
         try {
-            return CostModel.nccl().tune(t, gpus, op).bounds().getFirst().busbwGBps();
+            Tuning tuning = CostModel.nccl().tune(t, gpus, op).only(algorithms, protocols);
+            return tuning.bounds().getFirst().busbwGBps();
         } catch (IllegalArgumentException e) {
-            return 0; // nothing joins these GPUs
+            return 0; // nothing joins these GPUs, or none of the algorithms can use what does
         }
     }
 

@@ -19,6 +19,8 @@ import io.jccl.topology.Processor;
 import io.jccl.topology.Source;
 import io.jccl.topology.Switch;
 import io.jccl.topology.Topology;
+import io.jccl.topology.cost.Algorithm;
+import io.jccl.topology.cost.Protocol;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.PrintWriter;
@@ -28,6 +30,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Base64;
+import java.util.EnumSet;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
@@ -150,6 +153,19 @@ class TopoAnswersTest {
         assertTrue(out.toString().contains("all 70 subsets of 4 GPUs are equal"), out::toString);
     }
 
+    /** The choice rests on the algorithms and protocols that may be used. */
+    @Test
+    void bestWithSomeAlgorithms() throws IOException {
+        double last = Double.POSITIVE_INFINITY;
+        for (String options :
+                List.of("", " --no-nvls", " --algo=tree", " --algo=tree --proto=ll")) {
+            String line = "--file " + switched(18) + " --gpu-model H100 --best 8" + options;
+            double best = json(line.split(" ", -1)).at("/best/busbwGBps").asDouble();
+            assertTrue(best < last, options);
+            last = best;
+        }
+    }
+
     @Test
     void refusalsNameLenient() throws IOException {
         String dump = Files.readString(DGX1);
@@ -184,7 +200,14 @@ class TopoAnswersTest {
         IllegalArgumentException e =
                 assertThrows(
                         IllegalArgumentException.class,
-                        () -> BestGpus.of(many, all, 10, Operation.ALL_REDUCE));
+                        () ->
+                                BestGpus.of(
+                                        many,
+                                        all,
+                                        10,
+                                        Operation.ALL_REDUCE,
+                                        EnumSet.allOf(Algorithm.class),
+                                        EnumSet.allOf(Protocol.class)));
         assertTrue(String.valueOf(e.getMessage()).contains("184756 subsets"), e.getMessage());
     }
 

@@ -144,12 +144,7 @@ final class Tuner {
 
     /** Notes what the links allow an algorithm, after its ways. */
     private void bound(Algorithm a, double most, String why) {
-        double reached = 0;
-        for (Tuning.Timed w : ways) {
-            if (w.way().algorithm() == a) {
-                reached = Math.max(reached, w.share() * w.way().algbwGBps() * op.busFactor(ranks));
-            }
-        }
+        double reached = Tuning.reached(ways, a, op.busFactor(ranks));
         if (reached > 0) {
             bounds.add(new AlgorithmBound(a, reached, Math.max(most, reached), why));
         }

@@ -130,11 +130,29 @@ public final class Tuning {
                 left,
                 bounds.stream()
                         .filter(b -> left.stream().anyMatch(w -> w.way.algorithm == b.algorithm()))
+                        .map(b ->
+                                new AlgorithmBound(
+                                        b.algorithm(),
+                                        reached(left, b.algorithm(), op.busFactor(ranks)),
+                                        b.boundGBps(),
+                                        b.why()))
+                        .sorted(AlgorithmBound.WIDEST_FIRST)
                         .toList(),
                 assumptions,
                 spread,
                 plateauBytes,
                 plateau);
+    }
+
+    /** Bus bandwidth of an algorithm with its best protocol; 0 if it has no way. */
+    static double reached(List<Timed> ways, Algorithm a, double busFactor) {
+        double reached = 0;
+        for (Timed w : ways) {
+            if (w.way.algorithm == a) {
+                reached = Math.max(reached, w.share * w.way.algbwGBps * busFactor);
+            }
+        }
+        return reached;
     }
 
     /**

@@ -190,6 +190,8 @@ class CostModelTest {
         assertEquals(Algorithm.RING, ring.choose(1L << 30).algorithm());
         assertEquals(Protocol.LL128, ring.choose(1L << 30).protocol());
         assertEquals(1, ring.bounds().size());
+        double large = ring.choose(1L << 40).busbwGBps();
+        assertEquals(large, ring.bounds().getFirst().busbwGBps(), 1e-3 * large);
         for (long size : new long[] {8, 1 << 20, 1L << 30}) {
             assertEquals(
                     all.predict(size).stream()
