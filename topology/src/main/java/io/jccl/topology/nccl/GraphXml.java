@@ -29,9 +29,9 @@ import java.util.Set;
  *
  * <p>All channels of a graph have one bandwidth, and NCCL gives each the same share of the data.
  * Channels of different bandwidths are written several times each, as nearly in proportion as
- * {@value #MAX_CHANNELS} channels allow; the same is done for a channel of more than {@value
- * #MAX_CHANNEL_GBPS} GB/s, which one thread block cannot saturate (NCCL duplicates such channels,
- * {@code ncclTopoDupChannels}).
+ * {@value #MAX_CHANNELS} channels allow, and left out where that gives more in all; the same is
+ * done for a channel of more than {@value #MAX_CHANNEL_GBPS} GB/s, which one thread block cannot
+ * saturate (NCCL duplicates such channels, {@code ncclTopoDupChannels}).
  *
  * <p>The file is for a job on exactly the plan's GPUs. Those of one machine are identified by
  * {@code dev}, their nvidia-smi index, so it does not matter which rank uses which GPU. Those of
@@ -85,7 +85,6 @@ public final class GraphXml {
         checkMachines(plan.topology(), plan.gpus().size());
         boolean rings = plan.channels().getFirst() instanceof Channel.Ring;
         List<List<Integer>> orders = new ArrayList<>();
-        PathType far = PathType.NVL;
         for (Channel channel : plan.channels()) {
             List<Integer> order = order(channel);
             if (rings != channel instanceof Channel.Ring) {
@@ -99,14 +98,20 @@ public final class GraphXml {
                                 .formatted(order, plan.gpus()));
             }
             orders.add(order);
-            for (Hop hop : channel.hops()) {
-                PathType type = type(plan.topology(), hop);
-                far = type.compareTo(far) > 0 ? type : far;
-            }
         }
         double speed = speed(plan.channels());
         List<List<Integer>> channels = new ArrayList<>();
         int[] copies = plan.channels().stream().mapToInt(c -> copies(c.gbps(), speed)).toArray();
+        PathType far = PathType.NVL;
+        for (int c = 0; c < copies.length; c++) {
+            if (copies[c] == 0) {
+                continue;
+            }
+            for (Hop hop : plan.channels().get(c).hops()) {
+                PathType type = type(plan.topology(), hop);
+                far = type.compareTo(far) > 0 ? type : far;
+            }
+        }
         // Round by round, so that the copies of a channel are not all next to each other.
         for (int round = 0; round < Arrays.stream(copies).max().orElse(0); round++) {
             for (int c = 0; c < copies.length; c++) {
@@ -199,12 +204,10 @@ public final class GraphXml {
             for (int k = 1; k <= MAX_CHANNELS; k++) {
                 double speed = channel.gbps() / k;
                 int n = 0;
-                boolean all = true;
                 for (Channel c : channels) {
                     n += copies(c.gbps(), speed);
-                    all &= copies(c.gbps(), speed) > 0;
                 }
-                if (!all || n > MAX_CHANNELS) {
+                if (n > MAX_CHANNELS) {
                     continue;
                 }
                 // Bandwidth that a thread block cannot carry does not count.
@@ -219,6 +222,7 @@ public final class GraphXml {
         return best;
     }
 
+    /** How often a channel is written; 0 if it is narrower than that. */
     private static int copies(double gbps, double speed) {
         return (int) Math.min(gbps / speed + 1e-6, 2 * MAX_CHANNELS);
     }

@@ -150,6 +150,23 @@ class GraphXmlTest {
                         Objects.requireNonNull(graphs.children().get(0).get("speedintra"))));
     }
 
+    /** No speed fits both widths into 32 channels: the wide rings remain. */
+    @Test
+    void ringsTooNarrowForAChannelAreLeftOut() {
+        Topology t = Machines.dgx1v();
+        List<Channel.Ring> rings = new ArrayList<>();
+        for (double gbps : new double[] {1.2, 18.8, 18.8, 1.2, 1.2}) {
+            rings.add(ring(t, gbps > 2 ? CYCLES.getFirst() : ALL, gbps));
+        }
+        XmlTree.Element graphs = parse(GraphXml.write(plan(t, ALL, rings)));
+        XmlTree.Element ring = graphs.children().getFirst();
+        assertEquals(
+                List.of(CYCLES.getFirst(), CYCLES.getFirst()),
+                channels(graphs, "0").stream().toList());
+        assertEquals(18.8, Double.parseDouble(Objects.requireNonNull(ring.get("speedintra"))));
+        assertEquals("NVL", ring.get("typeintra"));
+    }
+
     @Test
     void devsAreTheNumbersOfNvidiaSmi() {
         Topology.Builder b = new Topology.Builder("some GPUs");
