@@ -11,6 +11,7 @@ import io.jccl.topology.cost.Protocol;
 import io.jccl.topology.draw.Dot;
 import io.jccl.topology.draw.Html;
 import io.jccl.topology.draw.Svg;
+import io.jccl.topology.plan.Cluster;
 import io.jccl.topology.plan.Network;
 import io.jccl.topology.read.Format;
 import io.jccl.topology.read.ReadOptions;
@@ -319,7 +320,9 @@ public final class TopoCommand extends Subcommand {
     }
 
     private void check() {
-        require(nodes >= 1, "--nodes is " + nodes + ", expected 1 or more machines");
+        require(
+                nodes >= 1 && nodes <= Cluster.MOST,
+                "--nodes is " + nodes + ", expected 1 to " + Cluster.MOST + " machines");
         rate("--nvlink-gbps", nvlinkGbps, "an NVLink has 18 to 50");
         rate("--nic-gbps", nicGbps, "a port of 400 Gbit/s has 50");
         for (long size : sizes) {

@@ -579,6 +579,7 @@ class TopoCommandTest {
                 "--file EXAMPLE --op sum | unknown operation sum",
                 "--file EXAMPLE --nodes 0 | --nodes is 0",
                 "--file EXAMPLE --nodes x | 'x' is not",
+                "--file EXAMPLE --nodes 300000000 | --nodes is 300000000, expected 1 to 1000000",
                 "--file EXAMPLE --nvlink-gbps 0 | --nvlink-gbps is 0.0, expected GB/s",
                 "--file EXAMPLE --nic-gbps NaN | --nic-gbps is NaN",
                 "--file EXAMPLE --gpu-model Voodoo2 | Voodoo2",

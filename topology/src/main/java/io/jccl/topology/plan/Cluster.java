@@ -11,16 +11,20 @@ import java.util.Objects;
  * <i>i-1</i>. NIC <i>k</i> of every machine is on rail <i>k</i>.
  *
  * @param machine one of them, with known bandwidths of its NICs
- * @param machines how many, at least 1
+ * @param machines how many, from 1 to {@value #MOST}
  * @param network what joins them
  */
 public record Cluster(Topology machine, int machines, Network network) {
+    /** Most machines. */
+    public static final int MOST = 1_000_000;
+
     /** Checks the arguments. */
     public Cluster {
         Objects.requireNonNull(machine, "machine");
         Objects.requireNonNull(network, "network");
-        if (machines < 1) {
-            throw new IllegalArgumentException("machines is " + machines + ", expected at least 1");
+        if (machines < 1 || machines > MOST) {
+            throw new IllegalArgumentException(
+                    "machines is " + machines + ", expected 1 to " + MOST);
         }
     }
 
@@ -28,7 +32,7 @@ public record Cluster(Topology machine, int machines, Network network) {
      * Machines on a network where only the NICs limit the bandwidth.
      *
      * @param machine one of them, with known bandwidths of its NICs
-     * @param machines how many, at least 1
+     * @param machines how many, from 1 to {@value #MOST}
      */
     public Cluster(Topology machine, int machines) {
         this(machine, machines, Network.FULL);
