@@ -85,14 +85,7 @@ final class GpuGenerations {
      * @param fabrics sets of GPUs that NVLinks join
      */
     private void determine(List<List<Integer>> fabrics) {
-        String given = options.gpuModel();
-        if (given != null && GpuModels.find(given).isEmpty()) {
-            throw new IllegalArgumentException(
-                    "GPU model "
-                            + given
-                            + " is not known: expected a name such as H100, A100-SXM4-80GB or RTX"
-                            + " 3090, or a compute capability such as sm_90");
-        }
+        GpuModels.Model given = GpuModels.given(options);
         boolean all = true;
         for (int i = 0; i < gpus; i++) {
             maxLinks[i] = GpuModels.MAX_LINKS;

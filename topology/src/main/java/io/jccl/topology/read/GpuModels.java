@@ -55,7 +55,8 @@ final class GpuModels {
                     new Model("\\bA800\\b", 80, 8, 25),
                     new Model("\\bA100\\b", 80, 12, 25),
                     new Model("\\bA30\\b", 80, 4, 25),
-                    new Model("\\bRTX (3090|A6000|A5500|A5000|A4500)\\b|\\bA40\\b", 86, 4, 14.0625),
+                    new Model(
+                            "\\bRTX (3090|A5500|A5000|A4500)\\b|\\bA(40|6000)\\b", 86, 4, 14.0625),
                     new Model("\\bRTX (30[5-8]0|A4000|A2000)|\\bA(10|10G|16|2)\\b", 86, 0, 0),
                     new Model("\\bL(40S?|4|20|2)\\b|\\bRTX 40[5-9]0|\\bADA\\b", 89, 0, 0),
                     new Model("\\bV100S?\\b", 70, 6, 25),
@@ -92,6 +93,26 @@ final class GpuModels {
             return Optional.of(new Model("", sm, MAX_LINKS, 0));
         }
         return Optional.empty();
+    }
+
+    /**
+     * The model in the options; null if there is none.
+     *
+     * @throws IllegalArgumentException if it is not known
+     */
+    static @Nullable Model given(ReadOptions options) {
+        String name = options.gpuModel();
+        if (name == null) {
+            return null;
+        }
+        return find(name)
+                .orElseThrow(() ->
+                        new IllegalArgumentException(
+                                "GPU model "
+                                        + name
+                                        + " is not known: expected a name such as H100,"
+                                        + " A100-SXM4-80GB or RTX 3090, or a compute capability"
+                                        + " such as sm_90"));
     }
 
     /** Compute capability times ten of the GPUs whose links run at a raw rate; 0 if none does. */

@@ -88,7 +88,9 @@ public final class ThisMachine {
             return TopologyOverrides.of(SysFs.machine(sysRoot), options, warnings);
         }
         Topology joined = join(printed, devices, sysRoot, options, warnings);
-        return joined != null ? joined : TopologyOverrides.of(printed, options, warnings);
+        return joined != null
+                ? joined
+                : TopologyOverrides.of(printed, options.withGpuModel(null), warnings);
     }
 
     /** A GPU as nvidia-smi lists it. */
@@ -242,9 +244,11 @@ public final class ThisMachine {
             }
             item.name = gpu.name();
             item.index = gpu.index();
-            item.model = device.model;
-            item.sm = device.sm > 0 ? device.sm : gpu.sm();
-            item.smSource = device.sm > 0 ? Source.DEVICE : gpu.smSource();
+            boolean told = options.gpuModel() != null;
+            boolean own = !told && device.sm > 0;
+            item.model = told ? gpu.model() : device.model;
+            item.sm = own ? device.sm : gpu.sm();
+            item.smSource = own ? Source.DEVICE : gpu.smSource();
             item.printed = gpu;
             gpus.add(item);
         }

@@ -119,6 +119,19 @@ class ThisMachineTest {
     }
 
     @Test
+    void theCallersModelTakesPrecedence() {
+        say("topo -m", MATRIX);
+        say("--query-gpu", QUERY);
+        Topology t = ThisMachine.read(ReadOptions.DEFAULT.withGpuModel("H100"), commands, sys);
+        Gpu gpu = t.gpus().getFirst();
+        assertEquals("0000:13:00.0", gpu.busId());
+        assertEquals("H100", gpu.model());
+        assertEquals(90, gpu.sm());
+        assertEquals(Source.USER, gpu.smSource());
+        assertEquals(4 * 20.6, link(t, "GPU0", "GPU1").gbps(), 1e-9);
+    }
+
+    @Test
     void codesStayAsPrintedEvenIfTheTreeSaysOtherwise() {
         say("topo -m", MATRIX.replace("PIX", "PHB"));
         say("--query-gpu", QUERY);

@@ -528,6 +528,8 @@ class TopologyReaderTest {
         "NVIDIA A30,80",
         "NVIDIA RTX A6000,86",
         "NVIDIA GeForce RTX 3090 Ti,86",
+        "NVIDIA RTX A6000,86",
+        "A6000,86",
         "NVIDIA L40S,89",
         "NVIDIA L4,89",
         "NVIDIA RTX 6000 Ada Generation,89",
@@ -572,6 +574,29 @@ class TopologyReaderTest {
                         .toString(),
                 "H1000",
                 "expected a name such as H100");
+    }
+
+    @Test
+    void theCallersModelReplacesThatOfAnXml() {
+        String xml =
+                """
+                <system version="1"><cpu numaid="0" affinity="ff" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85">
+                  <pci busid="0000:01:00.0" class="0x030200" link_speed="16.0 GT/s PCIe" link_width="16">
+                    <gpu dev="0" sm="70"><nvlink target="0000:02:00.0" count="2" tclass="0x068000"/></gpu></pci>
+                </cpu></system>
+                """;
+        Topology t = TopologyReader.topology(xml, STRICT.withGpuModel("H100"));
+        assertEquals("H100", t.gpus().getFirst().model());
+        assertEquals(90, t.gpus().getFirst().sm());
+        assertEquals(Source.USER, t.gpus().getFirst().smSource());
+        assertEquals(2 * 20.6, nvlink(t).gbps(), 1e-9);
+        assertEquals(
+                50,
+                nvlink(TopologyReader.topology(xml, STRICT.withGpuModel("H100").withNvlinkGbps(25)))
+                        .gbps());
+        assertThrows(
+                IllegalArgumentException.class,
+                () -> TopologyReader.topology(xml, STRICT.withGpuModel("H1000")));
     }
 
     private static Link nvlink(Topology t) {
