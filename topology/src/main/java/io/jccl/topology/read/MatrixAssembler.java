@@ -164,7 +164,9 @@ final class MatrixAssembler {
 
     /** The larger, the farther apart. */
     private static int farness(PathCode code) {
-        return code.kind() == PathCode.Kind.NV ? 1000 - code.count() : 1000 + code.kind().ordinal();
+        return code.kind() == PathCode.Kind.NV
+                ? 1000 - code.count()
+                : code.text().equals("OK") ? 1000 : 1000 + code.kind().ordinal();
     }
 
     private void asymmetric(int a, int b, PathCode x, PathCode y, PathCode far) {

@@ -437,6 +437,19 @@ class TopologyReaderTest {
     }
 
     @Test
+    void ofTwoStatesTheOneThatIsNotOkIsTaken() {
+        for (String cells : List.of("OK CNS", "CNS OK")) {
+            String[] halves = cells.split(" ", -1);
+            String text =
+                    "\tGPU0\tGPU1\nGPU0\tX\t%s\nGPU1\t%s\tX\n".formatted(halves[0], halves[1]);
+            P2pMatrix m =
+                    assertInstanceOf(
+                            P2pMatrix.class, TopologyReader.dump(text, STRICT.withLenient(true)));
+            assertFalse(m.ok(0, 1), cells);
+        }
+    }
+
+    @Test
     void nvlinkStatus() {
         NvlinkStatus s =
                 assertInstanceOf(
