@@ -38,7 +38,11 @@ final class XmlTopologyWriter {
 
     private static final Pattern BUS_ID =
             Pattern.compile("[0-9a-f]{1,8}:[0-9a-f]{2}:[0-9a-f]{2}\\.[0-9a-f]");
-    private static final Pattern NUMBER = Pattern.compile("([0-9]{1,6})$");
+
+    /** A NUMA number at the end of a name; -1 is that of a machine without NUMA. */
+    private static final Pattern NUMBER = Pattern.compile("(?<=numa)-1$|[0-9]{1,6}$");
+
+    private static final int NO_NUMBER = Integer.MIN_VALUE;
 
     /** CPUs to choose from if the source does not mention one, by the bandwidth between two. */
     private static final List<Processor> CPUS =
@@ -140,7 +144,8 @@ final class XmlTopologyWriter {
             int machine, List<Switch> all, List<Integer> allOrphans, @Nullable String hash) {
         List<Switch> numas = all.stream().filter(n -> t.machine(n.id()) == machine).toList();
         List<Integer> orphans = allOrphans.stream().filter(o -> t.machine(o) == machine).toList();
-        numbers(numas).forEach((numa, number) -> cpu(number, numa, hash, tops(numa.id())));
+        numbers(numas, orphans.isEmpty())
+                .forEach((numa, number) -> cpu(number, numa, hash, tops(numa.id())));
         if (!orphans.isEmpty() || numas.isEmpty()) {
             cpu(-1, null, hash, orphans);
         }
@@ -237,15 +242,21 @@ final class XmlTopologyWriter {
         return down.get(node).stream().map(l -> l.opposite(node)).toList();
     }
 
-    /** NUMA numbers: those at the end of the names if they differ, else counted. */
-    private static Map<Switch, Integer> numbers(List<Switch> numas) {
+    /**
+     * NUMA numbers: those at the end of the names if they differ, else counted.
+     *
+     * @param none whether one may be -1, which devices without a NUMA node have
+     */
+    private static Map<Switch, Integer> numbers(List<Switch> numas, boolean none) {
         Map<Switch, Integer> numbers = new LinkedHashMap<>();
         for (Switch numa : numas) {
             Matcher m = NUMBER.matcher(numa.name());
-            numbers.put(numa, m.find() ? Integer.parseInt(m.group(1)) : -1);
+            numbers.put(numa, m.find() ? Integer.parseInt(m.group()) : NO_NUMBER);
         }
         Set<Integer> different = new HashSet<>(numbers.values());
-        if (different.size() < numas.size() || different.contains(-1)) {
+        if (different.size() < numas.size()
+                || different.contains(NO_NUMBER)
+                || (!none && different.contains(-1))) {
             int next = 0;
             for (Switch numa : numas) {
                 numbers.put(numa, next++);

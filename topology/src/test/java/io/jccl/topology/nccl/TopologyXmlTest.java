@@ -427,6 +427,26 @@ class TopologyXmlTest {
     }
 
     @Test
+    void aCpuWithoutNumaNumberKeepsMinusOne() {
+        for (boolean orphan : new boolean[] {false, true}) {
+            Topology.Builder b = new Topology.Builder("test");
+            b.addGpu(0, 70);
+            b.addGpu(1, 70);
+            int numa = b.addSwitch("numa-1", Switch.Kind.NUMA);
+            b.link(0, numa, LinkKind.PCIE, 1, 12, Source.DEFAULT);
+            b.link(0, 1, LinkKind.NVLINK, 2, 40, Source.NCCL_MODEL);
+            if (!orphan) {
+                b.link(1, numa, LinkKind.PCIE, 1, 12, Source.DEFAULT);
+            }
+            String xml = TopologyXml.write(b.build());
+            // A GPU below no CPU has that number.
+            assertEquals(orphan, xml.contains("<cpu numaid=\"0\""), xml);
+            assertTrue(xml.contains("<cpu numaid=\"-1\""), xml);
+            assertEquals("NV2", read(xml).code(0, 1).text());
+        }
+    }
+
+    @Test
     void whatIsNoTreeIsRefused() {
         Topology.Builder b = new Topology.Builder("two uplinks");
         b.addGpu(0, 70);
