@@ -198,8 +198,9 @@ public final class Tuning {
         long start = min;
         int now = best(min);
         // Between powers of two the model is one line per way, so that no way is the best twice.
-        for (long low = min; low <= max; ) {
-            long high = Math.min(max, Long.highestOneBit(low) * 2 - 1);
+        long high = 0;
+        for (long low = min; high < max; low = high + 1) {
+            high = Math.min(max, Long.highestOneBit(low) * 2 - 1);
             if (low < plateauBytes && high >= plateauBytes) {
                 high = Math.max(low, (long) Math.ceil(plateauBytes) - 1);
             }
@@ -215,7 +216,6 @@ public final class Tuning {
                 }
                 at = end(at, high, now) + 1;
             }
-            low = high + 1;
         }
         ranges.add(range(start, max, now));
         return ranges;
