@@ -6,7 +6,6 @@ import static io.jccl.cli.topo.TextLines.pad;
 import static io.jccl.cli.topo.TextLines.rate;
 
 import io.jccl.cli.shell.Sizes;
-import io.jccl.topology.Operation;
 import io.jccl.topology.cost.Algorithm;
 import io.jccl.topology.cost.AlgorithmBound;
 import io.jccl.topology.cost.CostModel;
@@ -14,10 +13,13 @@ import io.jccl.topology.cost.Crossover;
 import io.jccl.topology.cost.Prediction;
 import io.jccl.topology.cost.Protocol;
 import io.jccl.topology.cost.Tuning;
+import io.jccl.topology.plan.Channel;
+import io.jccl.topology.plan.Plan;
 import java.util.ArrayList;
 import java.util.EnumSet;
 import java.util.List;
 import java.util.Set;
+import org.jspecify.annotations.Nullable;
 
 /** The part of the report about what NCCL's algorithms are expected to reach. */
 final class PredictionText {
@@ -58,16 +60,25 @@ final class PredictionText {
         List<Crossover> choices = f.crossovers();
         Algorithm large = choices.isEmpty() ? null : choices.getLast().algorithm();
         if (large != null && tuning.bounds().size() > 1) {
-            if (ours()) {
+            Algorithm ours = ours();
+            if (ours != null) {
+                boolean direct = ours == Algorithm.DIRECT;
+                Plan plan = f.plan();
+                boolean planned =
+                        plan != null
+                                && plan.channels().stream()
+                                        .allMatch(c ->
+                                                direct
+                                                        ? c instanceof Channel.Exchange
+                                                        : c instanceof Channel.Tree);
                 out.wrapped(
                         "Not all are NCCL's: "
-                                + (f.operation() == Operation.ALL_GATHER ? "direct" : "tree")
-                                + " is the plan, which copies from GPU to GPU; for "
+                                + lower(ours)
+                                + (planned ? " is the plan, which copies" : " copies")
+                                + " from GPU to GPU; for "
                                 + f.operation().command()
                                 + " NCCL has "
-                                + (f.operation() == Operation.ALL_GATHER
-                                        ? "rings and NVLS"
-                                        : "rings")
+                                + (direct ? "rings and NVLS" : "rings")
                                 + " (--algo).");
                 return;
             }
@@ -91,8 +102,10 @@ final class PredictionText {
         }
     }
 
-    /** Whether an algorithm is among those predicted that NCCL does not have for the operation. */
-    private boolean ours() {
+    /**
+     * The one of those predicted that NCCL does not have for the operation; null if there is none.
+     */
+    private @Nullable Algorithm ours() {
         Tuning tuning = f.tuning();
         Algorithm own =
                 switch (f.operation()) {
@@ -100,9 +113,9 @@ final class PredictionText {
                     case ALL_GATHER -> Algorithm.DIRECT;
                     default -> null;
                 };
-        return own != null
-                && tuning != null
-                && tuning.bounds().stream().anyMatch(b -> b.algorithm() == own);
+        return tuning != null && tuning.bounds().stream().anyMatch(b -> b.algorithm() == own)
+                ? own
+                : null;
     }
 
     /** Why a ring or a tree, if NCCL can use both. */
@@ -160,7 +173,7 @@ final class PredictionText {
         }
         out.table(rows, rows.size(), "", 1 << 3 | 1 << 4 | 1 << 5);
         if (f.crossovers().size() > 1) {
-            StringBuilder b = new StringBuilder(ours() ? "  Fastest:" : "  NCCL chooses:");
+            StringBuilder b = new StringBuilder(ours() != null ? "  Fastest:" : "  NCCL chooses:");
             for (int i = 0; i < f.crossovers().size(); i++) {
                 Crossover c = f.crossovers().get(i);
                 if (b.length() > TextLines.WIDTH - 40 && i < f.crossovers().size() - 1) {

@@ -398,7 +398,13 @@ class TopoAnswersTest {
         assertTrue(out.toString().contains("NCCL chooses ring for large"), out::toString);
         assertEquals(0, execute("--file", DGX1.toString()), err::toString);
         assertFalse(out.toString().contains("cannot run"), out::toString);
+        // Here rings are as good as trees, and the plan has rings.
         assertEquals(0, execute("--file", DGX1.toString(), "--gpus", "0-3", "--op", "broadcast"));
+        assertTrue(out.toString().contains("Not all are NCCL's: tree copies"), out::toString);
+        assertEquals(0, execute("--file", DGX1.toString(), "--op", "all_gather"), err::toString);
+        assertTrue(out.toString().contains("Not all are NCCL's: direct copies"), out::toString);
+        String[] few = {"--file", DGX1.toString(), "--gpus", "0,1,4,6", "--op", "broadcast"};
+        assertEquals(0, execute(few), err::toString);
         assertTrue(out.toString().contains("Not all are NCCL's: tree is the plan"), out::toString);
         assertFalse(out.toString().contains("NCCL chooses"), out::toString);
     }
