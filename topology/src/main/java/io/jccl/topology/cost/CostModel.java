@@ -45,7 +45,8 @@ public final class CostModel {
      * Prepares predictions of many sizes for an operation on some GPUs of a machine.
      *
      * @param t the machine
-     * @param gpus the participating GPUs, by rank: indices in {@link Topology#gpus()}
+     * @param gpus the participating GPUs, by rank: indices in {@link Topology#gpus()}; the first is
+     *     the root of an operation that has one
      * @param op the operation
      * @return latency and bandwidth of every algorithm and protocol
      * @throws IllegalArgumentException if there are fewer than two GPUs, or a number is wrong
