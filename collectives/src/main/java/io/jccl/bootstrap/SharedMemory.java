@@ -1,6 +1,7 @@
 package io.jccl.bootstrap;
 
 import io.jccl.device.host.SharedMemoryFullException;
+import io.jccl.internal.Interrupts;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.lang.foreign.Arena;
@@ -26,32 +27,34 @@ final class SharedMemory {
         Path file = folder.resolve(name);
         Path part = folder.resolve(name + ".part");
         try {
-            FileStore store = Files.getFileStore(folder);
-            if (store.getUsableSpace() < bytes) {
-                throw tooSmall(store, bytes, purpose);
-            }
-            MemorySegment memory;
-            try (FileChannel c =
-                    OwnFolder.open(
-                            part,
-                            StandardOpenOption.CREATE,
-                            StandardOpenOption.TRUNCATE_EXISTING)) {
-                // Writing reserves the pages: with a sparse file, lack of memory would cause
-                // SIGBUS.
-                fill(c, bytes);
-                memory = c.map(MapMode.READ_WRITE, 0, bytes, arena);
-            } catch (IOException e) {
-                Files.deleteIfExists(part);
-                if (store.getUsableSpace() < bytes) {
-                    throw tooSmall(store, bytes, purpose);
-                }
-                throw e;
-            }
+            MemorySegment memory =
+                    Interrupts.shield(() -> createPart(folder, part, bytes, arena, purpose));
             Files.move(part, file, StandardCopyOption.ATOMIC_MOVE);
             return memory;
         } catch (IOException e) {
             throw new UncheckedIOException(
                     "cannot create " + file + " (" + bytes + " bytes for " + purpose + ")", e);
+        }
+    }
+
+    private static MemorySegment createPart(
+            Path folder, Path part, long bytes, Arena arena, String purpose) throws IOException {
+        FileStore store = Files.getFileStore(folder);
+        if (store.getUsableSpace() < bytes) {
+            throw tooSmall(store, bytes, purpose);
+        }
+        try (FileChannel c =
+                OwnFolder.open(
+                        part, StandardOpenOption.CREATE, StandardOpenOption.TRUNCATE_EXISTING)) {
+            // Writing reserves the pages: with a sparse file, lack of memory would cause SIGBUS.
+            fill(c, bytes);
+            return c.map(MapMode.READ_WRITE, 0, bytes, arena);
+        } catch (IOException e) {
+            Files.deleteIfExists(part);
+            if (store.getUsableSpace() < bytes) {
+                throw tooSmall(store, bytes, purpose);
+            }
+            throw e;
         }
     }
 
@@ -84,8 +87,12 @@ final class SharedMemory {
 
     /** Maps a file that another rank created. */
     static MemorySegment map(Path file, long bytes, Arena arena) {
-        try (FileChannel c = OwnFolder.open(file)) {
-            return c.map(MapMode.READ_WRITE, 0, bytes < 0 ? c.size() : bytes, arena);
+        try {
+            return Interrupts.shield(() -> {
+                try (FileChannel c = OwnFolder.open(file)) {
+                    return c.map(MapMode.READ_WRITE, 0, bytes < 0 ? c.size() : bytes, arena);
+                }
+            });
         } catch (IOException e) {
             throw new UncheckedIOException("cannot map " + file, e);
         }

@@ -1,6 +1,8 @@
 package io.jccl.internal;
 
 import io.jccl.error.JcclException;
+import java.io.IOException;
+import java.nio.channels.ClosedByInterruptException;
 import java.util.concurrent.TimeUnit;
 
 /**
@@ -58,6 +60,48 @@ public final class Interrupts {
     public static void restore(long since) {
         if (since != 0) {
             Thread.currentThread().interrupt();
+        }
+    }
+
+    /**
+     * An access to files.
+     *
+     * @param <T> its result
+     */
+    @FunctionalInterface
+    public interface FileAccess<T> {
+        /**
+         * Accesses the files.
+         *
+         * @return the result
+         * @throws IOException if that fails
+         */
+        T run() throws IOException;
+    }
+
+    /**
+     * Accesses files by channels, which an interrupt of the thread would close: the interrupt flag
+     * is cleared meanwhile and set again afterwards.
+     *
+     * @param <T> its result
+     * @param access what to do; it runs again if an interrupt comes during it
+     * @return its result
+     * @throws IOException if it fails
+     */
+    public static <T> T shield(FileAccess<T> access) throws IOException {
+        boolean interrupted = Thread.interrupted();
+        try {
+            while (true) {
+                try {
+                    return access.run();
+                } catch (ClosedByInterruptException e) {
+                    interrupted |= Thread.interrupted();
+                }
+            }
+        } finally {
+            if (interrupted) {
+                Thread.currentThread().interrupt();
+            }
         }
     }
 

@@ -2,6 +2,7 @@ package io.jccl.rendezvous;
 
 import io.jccl.error.JcclException;
 import io.jccl.internal.AtomicFile;
+import io.jccl.internal.Waits;
 import java.io.IOException;
 import java.net.URLEncoder;
 import java.nio.ByteBuffer;
@@ -12,15 +13,20 @@ import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
+import java.nio.file.attribute.FileAttribute;
 import java.nio.file.attribute.PosixFilePermissions;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.Set;
 import java.util.UUID;
-import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
 
-/** A store with one file per value, which is replaced atomically. */
+/**
+ * A store with one file per value, which is replaced atomically.
+ *
+ * <p>An interrupt closes a channel that its thread uses, so a channel is only locked, and values
+ * are read and written by methods of {@link Files} that ignore interrupts.
+ */
 final class FolderStore implements Store {
     /** In characters; one character of a key may take nine in the file's name. */
     private static final int LONGEST_NAME = 200;
@@ -30,6 +36,10 @@ final class FolderStore implements Store {
 
     private static final Duration LOCK_PATIENCE = Duration.ofSeconds(30);
     private static final long POLL_NANOS = 200_000;
+
+    /** Files are accessible to this user alone. */
+    private static final FileAttribute<?> PRIVATE =
+            PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rw-------"));
 
     /** File locks belong to the JVM, so its threads exclude each other by these. */
     private static final Object[] TURNS = new Object[LOCKS];
@@ -86,7 +96,7 @@ final class FolderStore implements Store {
         }
     }
 
-    /** Opens a file and creates it if missing, accessible to this user alone. */
+    /** Opens a file and creates it if missing. */
     private static FileChannel open(Path file) throws IOException {
         return FileChannel.open(
                 file,
@@ -94,7 +104,7 @@ final class FolderStore implements Store {
                         StandardOpenOption.CREATE,
                         StandardOpenOption.READ,
                         StandardOpenOption.WRITE),
-                PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rw-------")));
+                PRIVATE);
     }
 
     /** Gives up after a while: a process may have been stopped while it held the lock. */
@@ -107,7 +117,7 @@ final class FolderStore implements Store {
                         "another process has held the lock of %s for %s; is one stopped?"
                                 .formatted(file, LOCK_PATIENCE));
             }
-            LockSupport.parkNanos(POLL_NANOS);
+            Waits.park(POLL_NANOS);
             lock = channel.tryLock();
         }
         return lock;
@@ -122,14 +132,14 @@ final class FolderStore implements Store {
 
     private boolean replace(Path file, byte[] value) throws IOException {
         Path part = folder.resolve(".part-" + UUID.randomUUID());
-        try (FileChannel channel = open(part)) {
-            ByteBuffer bytes = ByteBuffer.wrap(value);
-            while (bytes.hasRemaining()) {
-                channel.write(bytes);
-            }
+        try {
+            Files.write(Files.createFile(part, PRIVATE), value);
+            AtomicFile.rename(part, file);
+            return true;
+        } catch (IOException | RuntimeException | Error e) {
+            AtomicFile.discard(part, e);
+            throw e;
         }
-        AtomicFile.rename(part, file);
-        return true;
     }
 
     @Override
@@ -165,15 +175,18 @@ final class FolderStore implements Store {
                 "count",
                 () -> {
                     // Written in place: readers hold the lock.
-                    try (FileChannel channel = open(file)) {
-                        ByteBuffer number = ByteBuffer.allocate(Long.BYTES);
-                        int read = channel.read(number, 0);
-                        long value = (read == Long.BYTES ? number.getLong(0) : 0) + delta;
-                        if (delta != 0) {
-                            channel.write(ByteBuffer.allocate(Long.BYTES).putLong(0, value), 0);
-                        }
-                        return value;
+                    byte[] number = read(file);
+                    if (number == null) {
+                        Files.createFile(file, PRIVATE);
+                        number = new byte[0];
                     }
+                    boolean whole = number.length >= Long.BYTES;
+                    long value = (whole ? ByteBuffer.wrap(number).getLong() : 0) + delta;
+                    if (delta != 0) {
+                        byte[] bytes = ByteBuffer.allocate(Long.BYTES).putLong(value).array();
+                        Files.write(file, bytes, StandardOpenOption.WRITE);
+                    }
+                    return value;
                 });
     }
 

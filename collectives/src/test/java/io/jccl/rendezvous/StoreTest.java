@@ -112,6 +112,29 @@ class StoreTest {
         }
     }
 
+    /** A channel that an interrupted thread uses is closed. */
+    @Test
+    void interruptedThreadsUseAFolderToo() throws IOException {
+        try (Store store = open(Kind.FOLDER)) {
+            Thread.currentThread().interrupt();
+            store.set("key", bytes("one"));
+            assertTrue(store.compareAndSet("key", bytes("one"), bytes("two")));
+            assertArrayEquals(bytes("two"), store.get("key"));
+            assertEquals(3, store.add("counter", 3));
+            assertEquals(5, store.add("counter", 2));
+        } finally {
+            assertTrue(Thread.interrupted(), "the flag is lost");
+        }
+        try (Stream<Path> files = Files.list(folder.resolve("a store"))) {
+            assertEquals(
+                    List.of("counter", "key"),
+                    files.map(f -> f.getFileName().toString())
+                            .filter(f -> !f.startsWith(".lock"))
+                            .sorted()
+                            .toList());
+        }
+    }
+
     @ParameterizedTest
     @EnumSource
     void unusableKeysAreRefused(Kind kind) {
