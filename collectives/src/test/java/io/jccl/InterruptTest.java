@@ -12,8 +12,12 @@ import io.jccl.device.Device;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
+import io.jccl.internal.Waits;
+import io.jccl.testkit.Workers;
 import java.time.Duration;
 import java.util.List;
+import java.util.Objects;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -146,6 +150,86 @@ class InterruptTest {
         } finally {
             world.forEach(Communicator::close);
         }
+    }
+
+    /** Two ranks as two processes have them, in this one. */
+    static List<Communicator> joined(String job) {
+        CommunicatorOptions options = CommunicatorOptions.DEFAULT.withTimeout(PATIENCE);
+        CompletableFuture<Communicator> second =
+                CompletableFuture.supplyAsync(
+                        () -> LocalJob.join(job, 1, 2, options),
+                        task -> Thread.ofPlatform().start(task));
+        return List.of(LocalJob.join(job, 0, 2, options), second.join());
+    }
+
+    /** Both new memory of its own and that of another rank, which it maps. */
+    @Test
+    void flagIsKeptByTheFirstUseOfMemory() throws InterruptedException {
+        int count = 2 << 20; // a part of the heap of its own
+        List<Communicator> world = joined(Workers.newJobId());
+        try (Buffer second = world.get(1).device().allocate(DataType.FLOAT32, count)) {
+            Victim victim =
+                    new Victim(() -> {
+                        Thread.currentThread().interrupt();
+                        try (Buffer first =
+                                world.get(0).device().allocate(DataType.FLOAT32, count)) {
+                            What.ALL_REDUCE.call(world.get(0), first);
+                        }
+                    });
+            What.ALL_REDUCE.call(world.get(1), second);
+            victim.join();
+            assertEquals(null, victim.error.get());
+            assertTrue(victim.flag.get(), "the flag is lost");
+        } finally {
+            world.forEach(Communicator::close);
+        }
+    }
+
+    /** A rank that is interrupted while it closes leaves nothing either. */
+    @Test
+    void interruptedRanksRemoveTheirFiles() throws InterruptedException {
+        String job = Workers.newJobId();
+        List<Communicator> world = joined(job);
+        Victim victim =
+                new Victim(() -> {
+                    for (Communicator c : world) {
+                        Thread.currentThread().interrupt();
+                        c.close();
+                    }
+                });
+        victim.join();
+        assertEquals(null, victim.error.get());
+        assertTrue(victim.flag.get(), "the flag is lost");
+        assertEquals(List.of(), Workers.sharedFiles(job));
+    }
+
+    @Test
+    void flagIsKeptByAJoin() throws InterruptedException {
+        String job = Workers.newJobId();
+        CommunicatorOptions options =
+                CommunicatorOptions.DEFAULT.withTimeout(Duration.ofSeconds(10));
+        AtomicReference<@Nullable Communicator> second = new AtomicReference<>();
+        Victim victim = new Victim(() -> second.set(LocalJob.join(job, 1, 2, options)));
+        victim.interruptInItsWait();
+        Thread.sleep(5);
+        Communicator first = LocalJob.join(job, 0, 2, options);
+        victim.join();
+        first.close();
+        assertEquals(null, victim.error.get());
+        assertTrue(victim.flag.get(), "the flag is lost");
+        Objects.requireNonNull(second.get()).close();
+    }
+
+    @Tag("exhaustive")
+    @Test
+    void joinInWhichNobodyComesEnds() throws InterruptedException {
+        String job = Workers.newJobId();
+        CommunicatorOptions options = CommunicatorOptions.DEFAULT.withTimeout(PATIENCE);
+        Victim victim = new Victim(() -> LocalJob.join(job, 1, 2, options));
+        victim.interruptInItsWait();
+        String message = victim.message();
+        assertTrue(message.contains("rank 1 of job " + job), message);
+        assertEquals(List.of(), Workers.sharedFiles(job));
     }
 
     @ParameterizedTest

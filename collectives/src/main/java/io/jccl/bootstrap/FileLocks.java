@@ -1,5 +1,6 @@
 package io.jccl.bootstrap;
 
+import io.jccl.internal.Interrupts;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
@@ -87,20 +88,26 @@ final class FileLocks {
             if (own != null) {
                 return new Look(true, own);
             }
-            try (FileChannel c =
-                    FileChannel.open(file, StandardOpenOption.READ, LinkOption.NOFOLLOW_LINKS)) {
-                // A shared lock, so that several ranks can inspect it at the same time. A dead
-                // process writes no token, so the token is read afterwards.
-                FileLock lock = c.tryLock(0, Long.MAX_VALUE, true);
-                ByteBuffer token = ByteBuffer.allocate(Long.BYTES);
-                boolean whole = c.read(token, 0) == Long.BYTES;
-                return new Look(lock == null, whole ? token.getLong(0) : 0);
+            try {
+                return Interrupts.shield(() -> inspect(file));
             } catch (NoSuchFileException e) {
                 return new Look(false, 0);
             } catch (IOException | OverlappingFileLockException e) {
                 // Such as too many open files: considered alive until the next inspection.
                 return new Look(true, 0);
             }
+        }
+    }
+
+    private static Look inspect(Path file) throws IOException {
+        try (FileChannel c =
+                FileChannel.open(file, StandardOpenOption.READ, LinkOption.NOFOLLOW_LINKS)) {
+            // A shared lock, so that several ranks can inspect it at the same time. A dead
+            // process writes no token, so the token is read afterwards.
+            FileLock lock = c.tryLock(0, Long.MAX_VALUE, true);
+            ByteBuffer token = ByteBuffer.allocate(Long.BYTES);
+            boolean whole = c.read(token, 0) == Long.BYTES;
+            return new Look(lock == null, whole ? token.getLong(0) : 0);
         }
     }
 

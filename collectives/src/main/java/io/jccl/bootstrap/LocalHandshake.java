@@ -3,6 +3,7 @@ package io.jccl.bootstrap;
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.RankFailedException;
 import io.jccl.error.JcclException;
+import io.jccl.internal.Waits;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.file.DirectoryStream;
@@ -13,7 +14,6 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
-import java.util.concurrent.locks.LockSupport;
 import java.util.function.IntFunction;
 import org.jspecify.annotations.Nullable;
 
@@ -116,7 +116,7 @@ final class LocalHandshake {
             awaitOthers(nonce);
         } else {
             // A new rank 0 immediately deletes what a killed run has left.
-            LockSupport.parkNanos(SETTLE_NANOS);
+            Waits.park(SETTLE_NANOS);
             if (!isCurrent(nonce)) {
                 return;
             }
@@ -130,7 +130,7 @@ final class LocalHandshake {
         long until = System.nanoTime() + REST.toNanos();
         while (System.nanoTime() - until < 0
                 && cards(nonce).stream().anyMatch(c -> c.rank() != 0 && folder.isHeld(c.rank()))) {
-            LockSupport.parkNanos(LOOK_NANOS);
+            Waits.park(LOOK_NANOS);
         }
     }
 
@@ -150,7 +150,7 @@ final class LocalHandshake {
         List<RankInfo> cards = cards(nonce);
         while (System.nanoTime() - until < 0
                 && cards.size() < cards.stream().mapToInt(RankInfo::size).max().orElse(0)) {
-            LockSupport.parkNanos(LOOK_NANOS);
+            Waits.park(LOOK_NANOS);
             throwVerdict(nonce);
             cards = cards(nonce);
         }
@@ -285,7 +285,7 @@ final class LocalHandshake {
         int unused = look(null);
         // A rank that has just come must observe this rank's lock before it accepts the report.
         while (System.nanoTime() - (isMissing() ? since + pause : lastNew + 2 * watchNanos) < 0) {
-            LockSupport.parkNanos(LOOK_NANOS);
+            Waits.park(LOOK_NANOS);
             unused = look(null);
         }
     }

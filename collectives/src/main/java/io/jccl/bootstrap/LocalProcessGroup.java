@@ -6,11 +6,13 @@ import io.jccl.device.host.HostDevice;
 import io.jccl.device.host.SharedHeap;
 import io.jccl.error.JcclException;
 import io.jccl.internal.Deadline;
+import io.jccl.internal.Interrupts;
 import io.jccl.rendezvous.LaunchEnvironment;
 import java.io.UncheckedIOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.ConcurrentHashMap;
@@ -189,6 +191,38 @@ public final class LocalProcessGroup {
                 });
     }
 
+    /** The wait of a rank that joins: until the timeout, or briefly after an interrupt. */
+    private static final class Patience implements AutoCloseable {
+        final long deadline;
+        private final String who;
+
+        /** When the thread was interrupted; its flag would close the files that it opens. */
+        private long interrupted = Interrupts.notice(0, System.nanoTime());
+
+        Patience(String jobId, int rank, Duration timeout) {
+            this.who = "rank " + rank + " of job " + jobId;
+            this.deadline = Deadline.after(timeout);
+        }
+
+        boolean isOver() {
+            return System.nanoTime() - deadline > 0;
+        }
+
+        void pause() {
+            long now = System.nanoTime();
+            interrupted = Interrupts.notice(interrupted, now);
+            if (Interrupts.overdue(interrupted, now)) {
+                throw Interrupts.error(who + " in its join", "it does not join");
+            }
+            LockSupport.parkNanos(POLL_NANOS);
+        }
+
+        @Override
+        public void close() {
+            Interrupts.restore(interrupted);
+        }
+    }
+
     /**
      * Joins a job.
      *
@@ -202,18 +236,30 @@ public final class LocalProcessGroup {
             CommunicatorOptions options,
             boolean store,
             Use<T> use) {
-        long deadline = System.nanoTime() + Deadline.nanos(options.timeout());
+        try (Patience patience = new Patience(jobId, rank, options.timeout())) {
+            return join(jobId, rank, size, options, store, use, patience);
+        }
+    }
+
+    private static <T> T join(
+            String jobId,
+            int rank,
+            int size,
+            CommunicatorOptions options,
+            boolean store,
+            Use<T> use,
+            Patience patience) {
         SharedFolder.removeStale();
         SharedFolder folder = new SharedFolder(jobId);
         SharedFolder.Lock lock = folder.tryLock(rank);
         while (lock == null) {
-            if (System.nanoTime() > deadline) {
+            if (patience.isOver()) {
                 throw new JcclException(
                         ("rank %s of job %s is already running; give each process its own rank, or"
                                         + " this run another JCCL_JOB_ID")
                                 .formatted(rank, jobId));
             }
-            LockSupport.parkNanos(POLL_NANOS);
+            patience.pause();
             lock = folder.tryLock(rank);
         }
         LocalProcessGroup job = new LocalProcessGroup(folder, rank, size, lock);
@@ -222,8 +268,8 @@ public final class LocalProcessGroup {
         try {
             ControlBlock control =
                     rank == 0
-                            ? job.host(arena, deadline, options, store)
-                            : job.attach(arena, deadline, options);
+                            ? job.host(arena, patience, options, store)
+                            : job.attach(arena, patience, options);
             job.nonce = control.nonce();
             job.joined = true;
             folder.joined(rank, lock);
@@ -270,7 +316,7 @@ public final class LocalProcessGroup {
     }
 
     private ControlBlock host(
-            Arena arena, long deadline, CommunicatorOptions options, boolean store) {
+            Arena arena, Patience patience, CommunicatorOptions options, boolean store) {
         folder.deleteLeftovers(size);
         LocalHandshake.forget(folder);
         long number = ThreadLocalRandom.current().nextLong(1, Long.MAX_VALUE);
@@ -300,11 +346,11 @@ public final class LocalProcessGroup {
             if (!missing.isEmpty()) {
                 arrivals.checkVerdict(number);
                 arrivals.checkOthers(control);
-                if (System.nanoTime() > deadline) {
+                if (patience.isOver()) {
                     folder.delete(CONTROL);
                     throw absent(missing, options);
                 }
-                LockSupport.parkNanos(POLL_NANOS);
+                patience.pause();
             }
         } while (!missing.isEmpty());
         control.release(ControlBlock.GO_AT, 1);
@@ -313,7 +359,7 @@ public final class LocalProcessGroup {
         return control;
     }
 
-    private ControlBlock attach(Arena arena, long deadline, CommunicatorOptions options) {
+    private ControlBlock attach(Arena arena, Patience patience, CommunicatorOptions options) {
         long token = ThreadLocalRandom.current().nextLong(1, Long.MAX_VALUE);
         @Nullable ControlBlock control = null;
         long nonce = 0;
@@ -330,7 +376,7 @@ public final class LocalProcessGroup {
                         control.release(control.state(rank) + ControlBlock.JOIN, token);
                     }
                 } else {
-                    arrivals.judge(now, deadline);
+                    arrivals.judge(now, patience.deadline);
                 }
             }
             ControlBlock met =
@@ -346,7 +392,7 @@ public final class LocalProcessGroup {
                 arrivals.checkVerdict(now);
             }
             arrivals.checkOthers(met);
-            if (System.nanoTime() > deadline) {
+            if (patience.isOver()) {
                 List<Integer> missing = new ArrayList<>();
                 for (int r = 0; r < size; r++) {
                     if (r != rank && !folder.isHeld(r)) {
@@ -355,7 +401,7 @@ public final class LocalProcessGroup {
                 }
                 throw absent(missing, options);
             }
-            LockSupport.parkNanos(POLL_NANOS);
+            patience.pause();
         }
     }
 

@@ -1,6 +1,7 @@
 package io.jccl.bootstrap;
 
 import io.jccl.error.JcclException;
+import io.jccl.internal.Interrupts;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.lang.foreign.Arena;
@@ -236,8 +237,13 @@ public final class SharedFolder {
     /** The 64-bit word at an offset of a file; 0 if there is no such file or it is shorter. */
     long word(String name, long at) {
         ByteBuffer word = ByteBuffer.allocate(Long.BYTES).order(ByteOrder.nativeOrder());
-        try (FileChannel c = FileChannel.open(path.resolve(name), StandardOpenOption.READ)) {
-            return c.read(word, at) == Long.BYTES ? word.getLong(0) : 0;
+        try {
+            return Interrupts.shield(() -> {
+                try (FileChannel c =
+                        FileChannel.open(path.resolve(name), StandardOpenOption.READ)) {
+                    return c.read(word.clear(), at) == Long.BYTES ? word.getLong(0) : 0;
+                }
+            });
         } catch (IOException e) {
             return 0;
         }
@@ -307,16 +313,18 @@ public final class SharedFolder {
     }
 
     private static void deleteIfAbandoned(Path folder) {
+        // The thread's interrupt flag would close the files that it opens.
+        long interrupted = Interrupts.notice(0, System.nanoTime());
         // A process inside the gate may have inspected this rank's lock before it was released:
         // retry.
         for (int i = 0;
-                i < GATE_TRIES && Files.isDirectory(folder, LinkOption.NOFOLLOW_LINKS);
+                i < GATE_TRIES
+                        && Files.isDirectory(folder, LinkOption.NOFOLLOW_LINKS)
+                        && !tryDelete(folder);
                 i++) {
-            if (tryDelete(folder)) {
-                return;
-            }
             LockSupport.parkNanos(GATE_NANOS);
         }
+        Interrupts.restore(interrupted);
     }
 
     /** Returns false if another process was inside the gate. */
