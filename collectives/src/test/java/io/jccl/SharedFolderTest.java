@@ -249,6 +249,57 @@ class SharedFolderTest {
         assertEquals(Map.of(root.toString(), "folder"), contents(root));
     }
 
+    /** Killed while it split a communicator that a shrink had made, and while it shrank that. */
+    @Test
+    void controlFilesOfAllCommunicatorsAreRemoved() throws IOException {
+        Path folder = leftBy(job);
+        for (String name : List.of("ctl-0.s3c2.1.0", "ctl-0.1.0.sffffffff", "ctl-0.s0.part")) {
+            Files.createFile(folder.resolve(name));
+        }
+        LocalJob.cleanUp(job);
+        assertEquals(Map.of(root.toString(), "folder"), contents(root));
+
+        Path other = leftBy(job + "b");
+        file(other.resolve("ctl-0.save"));
+        LocalJob.cleanUp(job + "b");
+        assertTrue(Files.exists(other.resolve("ctl-0.save")));
+    }
+
+    /** The names that they really have. */
+    @Test
+    void aShrinkMakesNoUnknownFile() throws Exception {
+        List<Communicator> world = InterruptTest.joined(job);
+        Thread alone =
+                Thread.ofPlatform()
+                        .start(() -> {
+                            try {
+                                world.getFirst().shrink(List.of(), true);
+                            } catch (JcclException e) {
+                                // The other rank does not come.
+                            }
+                        });
+        Path folder = root.resolve("jccl-" + job);
+        List<Path> files = List.of();
+        while (files.stream().noneMatch(f -> f.getFileName().toString().matches("ctl-0\\.s\\w+"))) {
+            Thread.sleep(1);
+            assertTrue(alone.isAlive(), "it made no file");
+            try (var found = Files.list(folder)) {
+                files = found.toList();
+            }
+        }
+        // As if both had been killed now.
+        Path killed = Files.createDirectory(root.resolve("jccl-" + job + "k"), PRIVATE);
+        for (Path f : files.stream().filter(f -> !f.toString().endsWith(".lock")).toList()) {
+            Files.copy(f, killed.resolve(f.getFileName()), StandardCopyOption.COPY_ATTRIBUTES);
+        }
+        LocalJob.cleanUp(job + "k");
+        assertFalse(Files.exists(killed), () -> "left: " + killed);
+        world.get(1).close();
+        alone.join();
+        world.getFirst().close();
+        assertEquals(Map.of(root.toString(), "folder"), contents(root));
+    }
+
     @Tag("exhaustive")
     @ParameterizedTest
     @ValueSource(strings = "nccl")

@@ -55,7 +55,7 @@ final class OwnFolder {
             Pattern.compile(
                     MARKER
                             + "|rank-\\d+\\.lock"
-                            + "|(ctl-0(\\.\\d+)*|heap-\\d+-\\d+)(\\.part)?"
+                            + "|(ctl-0(\\.(\\d+|s[0-9a-f]{1,8}))*|heap-\\d+-\\d+)(\\.part)?"
                             + "|(card-\\d+-\\d+|verdict-\\d+|refused-\\d+)(\\.\\d+\\.part)?");
 
     /** Suffix of a folder's name while it is being created or deleted. */
