@@ -336,4 +336,32 @@ class InterruptTest {
             assertTrue(ran.get() && mark.query());
         }
     }
+
+    /** However long it has waited before. */
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void interruptedWaitForAStreamGoesOnForAMoment(boolean event) throws InterruptedException {
+        CountDownLatch gate = new CountDownLatch(1);
+        try (Stream stream = Device.host().newStream();
+                Event mark = Device.host().newEvent()) {
+            stream.launchHostFunction(() -> Waits.await(gate, PATIENCE.toNanos()));
+            mark.record(stream);
+            Victim victim =
+                    new Victim(() -> {
+                        if (event) {
+                            mark.synchronize(PATIENCE);
+                        } else {
+                            stream.synchronize(PATIENCE);
+                        }
+                    });
+            Thread.sleep(1_500);
+            victim.interruptInItsWait();
+            Thread.sleep(100);
+            gate.countDown();
+            victim.join();
+            assertEquals(null, victim.error.get());
+            assertTrue(victim.flag.get(), "the flag is lost");
+        }
+    }
 }

@@ -132,7 +132,7 @@ final class HostEvent implements Event {
                 try {
                     wait(left / 1_000_000, (int) (left % 1_000_000));
                 } catch (InterruptedException e) {
-                    interrupted = Interrupts.caught(interrupted, now);
+                    interrupted = Interrupts.caught(interrupted, System.nanoTime());
                 }
             }
             return true;

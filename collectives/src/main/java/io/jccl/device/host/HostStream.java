@@ -227,7 +227,7 @@ public final class HostStream implements Stream {
                     try {
                         wait(left / 1_000_000 + 1);
                     } catch (InterruptedException e) {
-                        interrupted = Interrupts.caught(interrupted, now);
+                        interrupted = Interrupts.caught(interrupted, System.nanoTime());
                     }
                 }
                 return true;
