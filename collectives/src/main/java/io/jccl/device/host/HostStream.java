@@ -244,10 +244,8 @@ public final class HostStream implements Stream {
                 }
                 last = worker;
                 // Work that closes its own stream would wait for itself.
-                if (Thread.currentThread() == last) {
+                if (Thread.currentThread() == last || !awaitIdle(CLOSE_WAIT, false)) {
                     last = null;
-                } else {
-                    awaitIdle(CLOSE_WAIT, false);
                 }
                 closed = true;
                 retired = true;
