@@ -234,6 +234,56 @@ class StreamTest {
     }
 
     @Test
+    void refusedRecordingLeavesTheLastOne() {
+        Stream closed = host.newStream();
+        closed.close();
+        try (Stream stream = host.newStream();
+                Event start = host.newEvent();
+                Event event = host.newEvent();
+                Gate gate = new Gate()) {
+            start.record(stream);
+            event.record(stream);
+            event.synchronize(PATIENCE);
+            Duration elapsed = event.elapsedSince(start);
+            assertThrows(IllegalStateException.class, () -> event.record(closed));
+            assertTrue(event.query());
+            assertEquals(elapsed, event.elapsedSince(start));
+            gate.holdUp(stream);
+            event.record(stream);
+            assertThrows(IllegalStateException.class, () -> event.record(closed));
+            assertFalse(event.query(), "the last one has not completed");
+            gate.open();
+            event.synchronize(PATIENCE);
+        }
+    }
+
+    @Test
+    void twoEventsAreComparedBothWaysAtOnce() throws InterruptedException {
+        try (Event first = host.newEvent();
+                Event second = host.newEvent()) {
+            first.record(host.defaultStream());
+            second.record(host.defaultStream());
+            Thread other =
+                    Thread.ofPlatform()
+                            .daemon()
+                            .start(() -> {
+                                for (int i = 0; i < 100_000; i++) {
+                                    first.elapsedSince(second);
+                                }
+                            });
+            Thread one =
+                    Thread.ofPlatform()
+                            .daemon()
+                            .start(() -> {
+                                for (int i = 0; i < 100_000; i++) {
+                                    second.elapsedSince(first);
+                                }
+                            });
+            assertTrue(one.join(PATIENCE) && other.join(PATIENCE), "they wait for each other");
+        }
+    }
+
+    @Test
     void waitForOrdersTwoStreams() {
         List<String> order = Collections.synchronizedList(new ArrayList<>());
         try (Stream producer = host.newStream();

@@ -50,10 +50,14 @@ final class HostEvent implements Event {
     public void record(Stream stream) {
         HostStream host = HostStream.of(stream);
         Mark mark;
+        @Nullable Mark replaced;
+        @Nullable Mark old;
         synchronized (this) {
             if (closed) {
                 throw new IllegalStateException("the event is closed");
             }
+            replaced = last;
+            old = previous;
             mark = free(last);
             if (mark == null) {
                 mark = free(previous);
@@ -65,7 +69,22 @@ final class HostEvent implements Event {
             }
             mark.done = false;
         }
-        host.submitAlways(mark);
+        try {
+            host.submitAlways(mark);
+        } catch (RuntimeException e) {
+            // The stream is closed: the last recording remains.
+            withdraw(mark, replaced, old);
+            throw e;
+        }
+    }
+
+    private synchronized void withdraw(Mark mark, @Nullable Mark replaced, @Nullable Mark old) {
+        mark.done = true;
+        if (last == mark) {
+            last = replaced;
+            previous = old;
+        }
+        notifyAll();
     }
 
     private static @Nullable Mark free(@Nullable Mark mark) {
@@ -142,7 +161,7 @@ final class HostEvent implements Event {
     }
 
     @Override
-    public synchronized Duration elapsedSince(Event start) {
+    public Duration elapsedSince(Event start) {
         if (!(start instanceof HostEvent s)) {
             throw new IllegalArgumentException("start is not an event of the host device");
         }
