@@ -590,6 +590,43 @@ class StreamTest {
         world.forEach(Communicator::close);
     }
 
+    /** A stream that was closed before, and one that the body of a group closes. */
+    @Test
+    void operationOnAClosedStreamIsNone() {
+        List<Communicator> world = Communicator.local(2);
+        try (Communicator first = world.getFirst();
+                Communicator second = world.get(1);
+                Stream open = host.newStream();
+                Buffer a = host.allocate(DataType.INT32, 10);
+                Buffer b = host.allocate(DataType.INT32, 10)) {
+            Stream closed = host.newStream();
+            closed.close();
+            assertThrows(IllegalStateException.class, () -> first.allReduce(a, SUM, closed));
+            Stream closing = host.newStream();
+            assertThrows(
+                    IllegalStateException.class,
+                    () ->
+                            Group.run(
+                                    world,
+                                    () -> {
+                                        first.allReduce(a, SUM, open);
+                                        second.allReduce(b, SUM, closing);
+                                        closing.close();
+                                    }));
+            assertTrue(open.query(), "nothing of the group is enqueued");
+            for (Communicator c : world) {
+                assertEquals(0, c.history().last());
+            }
+            Group.run(
+                    world,
+                    () -> {
+                        first.allReduce(a, SUM, host.defaultStream());
+                        second.allReduce(b, SUM, host.defaultStream());
+                    });
+            assertEquals(1, first.history().last());
+        }
+    }
+
     @Test
     void collectiveErrorsSurfaceAtSynchronize() {
         List<Communicator> world =

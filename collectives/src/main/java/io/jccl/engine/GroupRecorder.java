@@ -159,12 +159,16 @@ final class GroupRecorder {
     private static void end(EngineCommunicator[] engines) {
         @Nullable Batch[] batches = new Batch[engines.length];
         @Nullable Stream[] streams = new Stream[engines.length];
+        boolean[] inline = new boolean[engines.length];
         RuntimeException first = null;
         // All recordings end before any operation runs, so that an error leaves none of them open.
         for (int i = 0; i < engines.length; i++) {
-            streams[i] = engines[i].group.stream;
+            Stream stream = engines[i].group.stream;
+            streams[i] = stream;
             try {
                 batches[i] = engines[i].group.end();
+                // Throws if the body has closed the stream: then nothing of the group runs.
+                inline[i] = stream != null && engines[i].runsInline(stream);
             } catch (IllegalStateException e) {
                 first = first == null ? e : first;
             }
@@ -188,7 +192,7 @@ final class GroupRecorder {
             if (batch == null || stream == null) {
                 continue;
             }
-            if (e.runsInline(stream)) {
+            if (inline[i]) {
                 inlineEngines[n] = e;
                 inlineBatches[n++] = batch;
             } else {

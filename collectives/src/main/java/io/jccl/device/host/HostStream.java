@@ -59,7 +59,11 @@ public final class HostStream implements Stream {
                         + ", expected one of the host device");
     }
 
+    /** Whether work runs on the caller's thread; throws if the stream is closed. */
     public boolean isInline() {
+        if (queue != null) {
+            queue.checkOpen();
+        }
         return queue == null;
     }
 
@@ -102,7 +106,7 @@ public final class HostStream implements Stream {
         private long taken;
         private long completed;
         private @Nullable Throwable error;
-        private boolean closed;
+        private volatile boolean closed;
 
         /** Whether the thread ends when its queue is empty. */
         private boolean retired;
@@ -114,9 +118,7 @@ public final class HostStream implements Stream {
             while (!closed && enqueued - completed >= CAPACITY) {
                 Waits.on(this, Long.MAX_VALUE);
             }
-            if (closed) {
-                throw new IllegalStateException("the stream is closed");
-            }
+            checkOpen();
             if (worker == null) {
                 worker = Thread.ofPlatform().daemon().name(name).start(this);
             }
@@ -124,6 +126,12 @@ public final class HostStream implements Stream {
             works[slot] = work;
             always[slot] = evenAfterError;
             notifyAll();
+        }
+
+        void checkOpen() {
+            if (closed) {
+                throw new IllegalStateException("the stream is closed");
+            }
         }
 
         synchronized void retire() {
