@@ -35,8 +35,9 @@ public final class Group {
      * Records and submits operations of several communicators, such as all ranks of {@link
      * Communicator#local}. The operations of different ranks run concurrently.
      *
-     * @param communicators whose operations are recorded
+     * @param communicators whose operations are recorded; either all or none over NCCL
      * @param body calls them
+     * @throws IllegalArgumentException if communicators over NCCL and others are mixed
      */
     public static void run(List<? extends Communicator> communicators, Runnable body) {
         Objects.requireNonNull(body, "body");

@@ -455,6 +455,26 @@ class NcclArgumentTest {
     }
 
     @Test
+    void groupOfTwoEnginesIsRefused() {
+        Communicator gpu = ranks.getFirst();
+        try (Communicator cpu = Communicator.local(1).getFirst()) {
+            for (List<Communicator> both : List.of(List.of(gpu, cpu), List.of(cpu, gpu))) {
+                String message =
+                        Messages.of(
+                                IllegalArgumentException.class,
+                                () ->
+                                        Group.run(
+                                                both,
+                                                () -> {
+                                                    throw new AssertionError("it has begun");
+                                                }));
+                assertTrue(message.contains("nccl") && message.contains("host/threads"), message);
+            }
+        }
+        NcclRanks.checkUsable(ranks);
+    }
+
+    @Test
     void groupOfSeveralWhoseBodyThrowsRunsNothing() {
         long before = NcclRanks.enqueued();
         assertThrows(

@@ -138,6 +138,14 @@ final class GroupRecorder {
 
     /** See {@link io.jccl.Group#run(java.util.List, Runnable)}. */
     static void run(EngineCommunicator[] engines, Runnable body) {
+        for (EngineCommunicator e : engines) {
+            if (e.runsTogether() != engines[0].runsTogether()) {
+                throw new IllegalArgumentException(
+                        ("the group has communicators of the engines %s and %s, but NCCL's run only"
+                                        + " with each other; use a group for each engine")
+                                .formatted(engines[0].engine(), e.engine()));
+            }
+        }
         int started = 0;
         boolean recorded = false;
         try {
