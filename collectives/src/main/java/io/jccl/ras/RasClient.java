@@ -68,21 +68,32 @@ public final class RasClient {
      * @throws IllegalArgumentException if the address is malformed
      */
     public static RasReport ask(String address, int seconds, Duration limit) {
+        return ask(address, InetAddress::getAllByName, seconds, limit);
+    }
+
+    /** Finds the addresses of a host. */
+    interface Resolver {
+        InetAddress[] addresses(String host) throws UnknownHostException;
+    }
+
+    static RasReport ask(String address, Resolver resolver, int seconds, Duration limit) {
         long deadline = Deadline.after(limit);
         InetSocketAddress place = parse(address);
         boolean json = true;
         try {
-            InetAddress[] hosts = InetAddress.getAllByName(place.getHostString());
+            InetAddress[] hosts = resolver.addresses(place.getHostString());
+            int refusals = 0;
             for (int i = 0; System.nanoTime() < deadline; i++) {
                 InetAddress host = hosts[i % hosts.length];
                 try (Socket socket = new Socket()) {
                     Talk talk = new Talk(socket, deadline);
                     try {
                         if (!talk.greet(new InetSocketAddress(host, place.getPort()))) {
+                            refusals = 0;
                             continue;
                         }
                     } catch (ConnectException e) {
-                        if (i + 1 < hosts.length) {
+                        if (++refusals < hosts.length) {
                             continue;
                         }
                         throw e;

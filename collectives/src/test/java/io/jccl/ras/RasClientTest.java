@@ -245,6 +245,18 @@ class RasClientTest {
         assertTrue(String.valueOf(e.getMessage()).contains("NCCL_RAS_ENABLE"), e::getMessage);
     }
 
+    /** A name of two addresses, of which NCCL listens at one, and a process there is stopped. */
+    @Test
+    void anAddressWhereNobodyListensIsPassedOver() throws IOException {
+        try (FakeRas ras = new FakeRas(Manner.SILENT_ONCE, 0, HEALTHY)) {
+            InetAddress[] both = {
+                InetAddress.getLoopbackAddress(), InetAddress.getByName("127.0.0.2")
+            };
+            RasReport r = RasClient.ask(ras.address(), host -> both, 1, PATIENCE);
+            assertEquals("2.30.7", r.version());
+        }
+    }
+
     @ParameterizedTest
     @ValueSource(strings = {"", "host", "host:", ":1", "host:0", "host:70000", "host:x"})
     void aMalformedAddress(String address) {
