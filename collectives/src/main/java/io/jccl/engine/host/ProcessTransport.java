@@ -193,22 +193,34 @@ final class ProcessTransport extends SharedMemoryTransport {
         String file = "ctl-" + childName;
         long bytes = ControlBlock.size(members.length);
         Arena childArena = Arena.ofShared();
-        MemorySegment memory = null;
-        if (own == 0) {
-            memory = job.folder().create(file, bytes, childArena, "the control memory");
+        SharedMemoryTransport child = null;
+        boolean met = false;
+        try {
+            MemorySegment memory = null;
+            if (own == 0) {
+                memory = job.folder().create(file, bytes, childArena, "the control memory");
+            }
+            barrier.run();
+            if (memory == null) {
+                memory = job.folder().map(file, bytes, childArena);
+            }
+            ControlBlock childControl = new ControlBlock(memory, members.length);
+            child =
+                    new ProcessTransport(
+                            job, childControl, childArena, childName, jobRanks, own, home);
+            barrier.run();
+            met = true;
+            return child;
+        } finally {
+            if (own == 0) {
+                job.folder().delete(file);
+            }
+            if (!met && child != null) {
+                child.leave(own);
+            } else if (!met) {
+                childArena.close();
+            }
         }
-        barrier.run();
-        if (memory == null) {
-            memory = job.folder().map(file, bytes, childArena);
-        }
-        ControlBlock childControl = new ControlBlock(memory, members.length);
-        SharedMemoryTransport child =
-                new ProcessTransport(job, childControl, childArena, childName, jobRanks, own, home);
-        barrier.run();
-        if (own == 0) {
-            job.folder().delete(file);
-        }
-        return child;
     }
 
     @Override

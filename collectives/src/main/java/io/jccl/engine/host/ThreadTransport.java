@@ -163,8 +163,17 @@ final class ThreadTransport extends SharedMemoryTransport {
                                         Arena.ofShared(),
                                         false,
                                         id + "." + number + "." + colour));
-        barrier.run();
-        barrier.run();
+        boolean met = false;
+        try {
+            barrier.run();
+            barrier.run();
+            met = true;
+        } finally {
+            if (!met) {
+                // It stays among the children: a rank that comes later has to leave it as well.
+                child.leave(rank);
+            }
+        }
         children.remove(key);
         return child;
     }
