@@ -64,13 +64,23 @@ final class Ranks {
                 RankBinding.bind(shares, c.rank());
                 body.run(c);
             } catch (Throwable t) {
+                note(c, t, first, errors);
                 // Before the communicator is closed, so that the others learn the reason.
-                first.compareAndSet(null, new RankError(c.rank(), t));
                 c.abort(t.toString());
-                synchronized (errors) {
-                    errors.add(t);
-                }
             }
+        } catch (Throwable t) {
+            note(c, t, first, errors);
+        }
+    }
+
+    private static void note(
+            Communicator c,
+            Throwable error,
+            AtomicReference<RankError> first,
+            List<Throwable> errors) {
+        first.compareAndSet(null, new RankError(c.rank(), error));
+        synchronized (errors) {
+            errors.add(error);
         }
     }
 }
