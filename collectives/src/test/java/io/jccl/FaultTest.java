@@ -11,9 +11,11 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
+import io.jccl.internal.Waits;
 import io.jccl.testkit.Workers;
 import io.jccl.testkit.Workers.Worker;
 import java.io.IOException;
+import java.lang.reflect.Proxy;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -656,15 +658,83 @@ class FaultTest {
         if (abort) {
             comm.abort("asked for by another thread");
         } else {
-            comm.close();
+            world.forEach(Communicator::close);
         }
         waiting.join(Duration.ofSeconds(30));
         assertTrue(!waiting.isAlive(), "the waiting thread did not end");
         assertTrue(caught[0] != null, "the barrier cannot have completed");
-        if (abort) {
-            JcclException error = assertInstanceOf(JcclException.class, caught[0]);
-            assertTrue(String.valueOf(error.getMessage()).contains("asked"), error::toString);
-        }
+        JcclException error = assertInstanceOf(JcclException.class, caught[0]);
+        assertTrue(
+                String.valueOf(error.getMessage()).contains(abort ? "asked" : "closed"),
+                error::toString);
         world.forEach(Communicator::close);
+    }
+
+    /** The close takes the shared memory away from an operation that another thread runs. */
+    @Test
+    void operationsUnderWayReportWhyARankWasClosed() throws InterruptedException {
+        String job = Workers.newJobId();
+        List<Communicator> world = InterruptTest.joined(job);
+        Communicator comm = world.getFirst();
+        try (Stream stream = comm.device().newStream();
+                Buffer buffer = comm.device().allocate(DataType.FLOAT32, 4)) {
+            comm.allReduce(buffer, ReduceOp.SUM, stream);
+            comm.allReduce(buffer, ReduceOp.SUM, stream);
+            Thread.sleep(20);
+            comm.abort("the plan has changed");
+            comm.close();
+            RankFailedException error =
+                    assertThrows(RankFailedException.class, () -> stream.synchronize(PATIENCE));
+            assertTrue(String.valueOf(error.getMessage()).contains("plan"), error::toString);
+        }
+        world.get(1).close();
+        assertNothingLeft(job);
+    }
+
+    /** The other rank takes part in its steps, and aborts before the last one. */
+    @Test
+    void splitThatFailsLeavesNothing() {
+        String job = Workers.newJobId();
+        List<Communicator> world = InterruptTest.joined(job);
+        Thread other =
+                Thread.ofPlatform()
+                        .start(() -> {
+                            Communicator comm = world.get(1);
+                            Stream stream = comm.device().defaultStream();
+                            try (Buffer mine = comm.device().allocate(DataType.INT64, 2);
+                                    Buffer all = comm.device().allocate(DataType.INT64, 4)) {
+                                mine.setLong(0, 1);
+                                comm.allGather(mine, all, stream);
+                                comm.barrier(stream);
+                            }
+                            comm.abort("no memory");
+                        });
+        JcclException error =
+                assertThrows(JcclException.class, () -> world.getFirst().split(0, 0));
+        assertTrue(String.valueOf(error.getMessage()).contains("no memory"), error::toString);
+        Waits.join(other, PATIENCE);
+        world.forEach(Communicator::close);
+        assertNothingLeft(job);
+    }
+
+    @Test
+    void errorOfACloseIsReported() {
+        JcclException cause = new JcclException("it cannot be closed");
+        Communicator comm =
+                (Communicator)
+                        Proxy.newProxyInstance(
+                                Communicator.class.getClassLoader(),
+                                new Class<?>[] {Communicator.class},
+                                (proxy, method, arguments) -> {
+                                    if (method.getName().equals("close")) {
+                                        throw cause;
+                                    }
+                                    return 0; // its rank
+                                });
+        JcclException error =
+                assertThrows(
+                        JcclException.class,
+                        () -> Ranks.run(List.of(comm), List.of(), c -> assertEquals(0, c.rank())));
+        assertEquals(cause, error.getCause());
     }
 }

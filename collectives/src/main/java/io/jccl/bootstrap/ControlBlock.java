@@ -192,7 +192,15 @@ public final class ControlBlock {
     public enum AbortKind {
         FAILED,
         MISMATCH,
-        TIMEOUT
+        TIMEOUT;
+
+        public static AbortKind of(Throwable error) {
+            return switch (error) {
+                case CollectiveMismatchException m -> MISMATCH;
+                case CollectiveTimeoutException t -> TIMEOUT;
+                default -> FAILED;
+            };
+        }
     }
 
     /** Records why the communicator ended; only the first call counts, and returns true. */

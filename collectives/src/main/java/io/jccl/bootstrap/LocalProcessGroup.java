@@ -300,12 +300,7 @@ public final class LocalProcessGroup {
             ControlBlock c = control;
             if (c != null) {
                 // Ranks that have already joined notice it in their next operation.
-                c.abort(
-                        rank,
-                        why instanceof CollectiveTimeoutException
-                                ? ControlBlock.AbortKind.TIMEOUT
-                                : ControlBlock.AbortKind.FAILED,
-                        arrivals.story(why));
+                c.abort(rank, ControlBlock.AbortKind.of(why), arrivals.story(why));
             }
             if (!joined) {
                 arrivals.awaitLate(why);

@@ -1,15 +1,11 @@
 package io.jccl.engine.host;
 
 import io.jccl.Algorithm;
-import io.jccl.CollectiveMismatchException;
-import io.jccl.CollectiveTimeoutException;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.RankFailedException;
 import io.jccl.bootstrap.ControlBlock;
 import io.jccl.device.Buffer;
-import io.jccl.device.DataType;
-import io.jccl.device.Stream;
 import io.jccl.device.host.HostBuffer;
 import io.jccl.engine.Batch;
 import io.jccl.engine.Request;
@@ -18,11 +14,13 @@ import io.jccl.flight.CollectiveOp;
 import io.jccl.flight.StatusPoller;
 import io.jccl.internal.Deadline;
 import io.jccl.internal.Interrupts;
+import io.jccl.internal.Waits;
 import io.jccl.kernel.Reducer;
 import java.lang.foreign.MemorySegment;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.locks.LockSupport;
 import java.util.stream.IntStream;
 import org.jspecify.annotations.Nullable;
@@ -43,6 +41,9 @@ import org.jspecify.annotations.Nullable;
  */
 final class HostCommunicator extends HostRank {
     private static final long PARK_NANOS = 20_000;
+
+    /** How long an aborted operation may still use the shared memory before it is closed. */
+    private static final long END_NANOS = 1_000_000_000;
 
     private final SharedMemoryTransport fabric;
     private final ControlBlock control;
@@ -72,6 +73,9 @@ final class HostCommunicator extends HostRank {
     private long splits;
 
     private @Nullable Request current;
+
+    /** Whether an operation is under way, which uses the shared memory. */
+    private final AtomicBoolean running = new AtomicBoolean();
 
     /** The latest status request that this rank has answered; guarded by this. */
     private long answered;
@@ -152,9 +156,19 @@ final class HostCommunicator extends HostRank {
         }
     }
 
+    /** Begins an operation. One on a stream reports the failure also if it was closed since. */
+    private void begin() {
+        RuntimeException f = failure;
+        if (f != null) {
+            throw f;
+        }
+        checkUsable();
+        running.setRelease(true);
+    }
+
     @Override
     protected void execute(Request q) {
-        checkUsable();
+        begin();
         current = q;
         try {
             waiter.checkAborted();
@@ -168,12 +182,13 @@ final class HostCommunicator extends HostRank {
             throw failed(e);
         } finally {
             current = null;
+            running.setRelease(false);
         }
     }
 
     @Override
     protected void execute(Batch batch) {
-        checkUsable();
+        begin();
         try {
             waiter.checkAborted();
             for (int i = 0; i < batch.size(); i++) {
@@ -199,40 +214,14 @@ final class HostCommunicator extends HostRank {
             throw failed(e);
         } finally {
             current = null;
+            running.setRelease(false);
         }
     }
 
     @Override
     public MemorySegment @Nullable [] peerMemory(Buffer buffer) {
         refuseInGroup("peerMemory");
-        HostBuffer own = (HostBuffer) buffer;
-        Stream stream = device().defaultStream();
-        MemorySegment[] seen = new MemorySegment[n];
-        try (Buffer places = device().allocate(DataType.INT64, 2L * n)) {
-            places.setLong(2L * rank, fabric.publish(rank, 0, false, own));
-            places.setLong(2L * rank + 1, fabric.offset(own));
-            allGather(places, stream);
-            boolean all = true;
-            for (int p = 0; p < n; p++) {
-                all &= places.getLong(2L * p) != HostBuffer.PRIVATE;
-            }
-            if (!all) {
-                return null;
-            }
-            // Once more, since the allGather may have published its own.
-            fabric.publish(rank, 0, false, own);
-            barrier(stream);
-            for (int p = 0; p < n; p++) {
-                seen[p] =
-                        p == rank
-                                ? own.segment()
-                                : fabric.published(p, 0, false, places.getLong(2L * p))
-                                        .asSlice(places.getLong(2L * p + 1), own.byteSize());
-            }
-            // Until all have read the result.
-            barrier(stream);
-        }
-        return seen;
+        return PeerMemory.of(this, fabric, (HostBuffer) buffer);
     }
 
     // ---- one collective
@@ -371,19 +360,24 @@ final class HostCommunicator extends HostRank {
     /**
      * Records the first error, reports it to the other ranks, and returns the exception to throw.
      */
-    private RuntimeException failed(RuntimeException e) {
-        RuntimeException f = e instanceof JcclException ? e : desync.failure(e);
+    private synchronized RuntimeException failed(RuntimeException e) {
         messages.clear();
+        RuntimeException known = failure;
+        if (closed) {
+            // The shared memory is closed, and an access to it is all that e may report.
+            return e instanceof JcclException
+                    ? e
+                    : known != null
+                            ? known
+                            : new JcclException(
+                                    "rank " + rank + " was closed while in " + desync.here(), e);
+        }
+        RuntimeException f = e instanceof JcclException ? e : desync.failure(e);
         flight().failed(f);
-        if (failure == null) {
+        if (known == null) {
             failure = f;
-            ControlBlock.AbortKind kind =
-                    switch (f) {
-                        case CollectiveMismatchException m -> ControlBlock.AbortKind.MISMATCH;
-                        case CollectiveTimeoutException t -> ControlBlock.AbortKind.TIMEOUT;
-                        default -> ControlBlock.AbortKind.FAILED;
-                    };
-            control.abort(rank, kind, Objects.requireNonNullElse(f.getMessage(), f.toString()));
+            String text = Objects.requireNonNullElse(f.getMessage(), f.toString());
+            control.abort(rank, ControlBlock.AbortKind.of(f), text);
         }
         printStandings();
         return f;
@@ -470,6 +464,7 @@ final class HostCommunicator extends HostRank {
             LockSupport.parkNanos(PARK_NANOS);
         }
         Interrupts.restore(interrupted);
+        endRest();
         StatusPoller.leave(attended);
         attend();
         flight().close();
@@ -483,6 +478,17 @@ final class HostCommunicator extends HostRank {
         control.release(control.state(rank) + ControlBlock.CLOSED, 1);
         messages.close();
         fabric.leave(rank);
+    }
+
+    /** Aborts what has not completed, and waits until it no longer uses the shared memory. */
+    private void endRest() {
+        if (failure == null && !control.aborted() && (running.getAcquire() || pending() > 0)) {
+            abort("it closed its communicator with work left");
+        }
+        long deadline = System.nanoTime() + END_NANOS;
+        while (running.getAcquire() && System.nanoTime() - deadline < 0) {
+            Waits.park(PARK_NANOS);
+        }
     }
 
     @Override
