@@ -83,8 +83,8 @@ public interface Communicator extends AutoCloseable {
         if (host) {
             return local(devices.size(), options);
         }
-        NcclSteering.beforeNccl(options);
-        return EngineProvider.Holder.ENGINES.nccl(devices, options);
+        return NcclSteering.begin(
+                options, () -> EngineProvider.Holder.ENGINES.nccl(devices, options));
     }
 
     /**
@@ -111,8 +111,9 @@ public interface Communicator extends AutoCloseable {
             int size,
             Device device,
             CommunicatorOptions options) {
-        NcclSteering.beforeNccl(options);
-        return EngineProvider.Holder.ENGINES.nccl(store, name, rank, size, device, options);
+        return NcclSteering.begin(
+                options,
+                () -> EngineProvider.Holder.ENGINES.nccl(store, name, rank, size, device, options));
     }
 
     /**
@@ -206,8 +207,9 @@ public interface Communicator extends AutoCloseable {
         if (device.kind() == Device.Kind.HOST) {
             return fromEnvironment(options);
         }
-        NcclSteering.beforeNccl(options);
-        return EngineProvider.Holder.ENGINES.nccl(System.getenv(), device, options);
+        return NcclSteering.begin(
+                options,
+                () -> EngineProvider.Holder.ENGINES.nccl(System.getenv(), device, options));
     }
 
     /**

@@ -157,8 +157,11 @@ public interface NcclCommunicator extends Communicator {
             int size,
             Device device,
             CommunicatorOptions options) {
-        NcclSteering.beforeNccl(options);
-        return EngineProvider.Holder.ENGINES.ncclGrown(store, name, rank, size, device, options);
+        return NcclSteering.begin(
+                options,
+                () ->
+                        EngineProvider.Holder.ENGINES.ncclGrown(
+                                store, name, rank, size, device, options));
     }
 
     /**

@@ -125,10 +125,8 @@ public final class NcclSteering implements AutoCloseable {
 
     private static final Object PROCESS = new Object();
 
-    /**
-     * Whether an NCCL communicator was created, or is being created; guarded by {@link #PROCESS}.
-     */
-    private static boolean begun;
+    /** NCCL communicators created, or being created; guarded by {@link #PROCESS}. */
+    private static long begun;
 
     /** The enforced steering; guarded by {@link #PROCESS}. */
     private static @Nullable NcclSteering enforced;
@@ -422,17 +420,26 @@ public final class NcclSteering implements AutoCloseable {
     }
 
     /**
-     * Called before an NCCL communicator is created.
+     * Creates an NCCL communicator. If its arguments are refused, NCCL has read nothing yet, and it
+     * does not count.
      *
      * @throws IllegalStateException if it is too late to enforce this
      */
-    static void beforeNccl(CommunicatorOptions options) {
+    static <T> T begin(CommunicatorOptions options, Supplier<T> creation) {
         NcclSteering steering = options.steering();
         synchronized (PROCESS) {
             if (steering != null && steering.mode == Mode.ENFORCE && enforced != steering) {
                 steering.enforce();
             }
-            begun = true;
+            begun++;
+        }
+        try {
+            return creation.get();
+        } catch (IllegalArgumentException | NullPointerException e) {
+            synchronized (PROCESS) {
+                begun--;
+            }
+            throw e;
         }
     }
 
@@ -440,7 +447,7 @@ public final class NcclSteering implements AutoCloseable {
         if (closed) {
             throw new IllegalStateException("the steering of NCCL is closed; make another");
         }
-        if (begun) {
+        if (begun > 0) {
             throw new IllegalStateException(
                     ("NCCL cannot be steered any more: a communicator was made in this process %s,"
                                     + " and NCCL reads some of its variables only once; enforce"
@@ -449,6 +456,9 @@ public final class NcclSteering implements AutoCloseable {
                             .formatted(
                                     enforced == null ? "without steering" : "with another steering",
                                     advice.text()));
+        }
+        if (enforced != null) {
+            enforced.unset();
         }
         enforced = this;
         for (Setting s : advice.settings()) {
@@ -470,12 +480,16 @@ public final class NcclSteering implements AutoCloseable {
                 return;
             }
             closed = true;
-            for (String variable : set) {
-                ProcessEnvironment.set(variable, null);
-            }
-            set.clear();
+            unset();
         }
         files.close();
+    }
+
+    private void unset() {
+        for (String variable : set) {
+            ProcessEnvironment.set(variable, null);
+        }
+        set.clear();
     }
 
     @Override

@@ -11,6 +11,7 @@ import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Collections;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
 
@@ -36,6 +37,20 @@ public final class SteeringWorker {
     }
 
     private static void run() throws Exception {
+        // Arguments that are refused are not a first communicator.
+        NcclSteering refused =
+                NcclSteering.builder(NcclSteeringTest.plan(2, true))
+                        .mode(NcclSteering.Mode.ENFORCE)
+                        .algorithm(Operation.ALL_REDUCE, "tree", "LL", "not for long")
+                        .build();
+        try {
+            Communicator.local(
+                    Collections.nCopies(2, NcclRanks.devices(1).getFirst()),
+                    NcclRanks.OPTIONS.withSteering(refused));
+            throw new AssertionError("one device twice was not refused");
+        } catch (IllegalArgumentException e) {
+            expect("allreduce:tree", ProcessEnvironment.get("NCCL_ALGO"), "until another");
+        }
         NcclSteering steering =
                 NcclSteering.builder(NcclSteeringTest.plan(RANKS, true))
                         .mode(NcclSteering.Mode.ENFORCE)
@@ -44,7 +59,6 @@ public final class SteeringWorker {
                         .topologyFile()
                         .graphFile()
                         .build();
-        expect(null, ProcessEnvironment.get("NCCL_ALGO"), "before a communicator is made");
         CommunicatorOptions options = NcclRanks.OPTIONS.withSteering(steering);
         List<Communicator> ranks = Communicator.local(NcclRanks.devices(RANKS), options);
         for (int r = 0; r < RANKS; r++) {
@@ -79,6 +93,11 @@ public final class SteeringWorker {
             refused(other, "with another steering");
         }
         NcclRanks.close(ranks);
+        refused.close();
+        expect(
+                "allreduce:ring;broadcast:ring",
+                ProcessEnvironment.get("NCCL_ALGO"),
+                "after the other's close");
         steering.close();
         steering.close();
         expect(null, ProcessEnvironment.get("NCCL_ALGO"), "after close");
