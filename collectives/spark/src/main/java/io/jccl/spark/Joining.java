@@ -6,6 +6,7 @@ import io.jccl.CommunicatorOptions;
 import io.jccl.LocalJob;
 import io.jccl.device.Device;
 import io.jccl.error.JcclException;
+import io.jccl.internal.Deadline;
 import io.jccl.rendezvous.Store;
 import java.util.UUID;
 import java.util.concurrent.ExecutionException;
@@ -47,7 +48,7 @@ final class Joining {
 
     Communicator await() {
         Thread.ofPlatform().daemon().name("jccl-spark-join-" + rank).start(work);
-        long began = System.nanoTime();
+        long deadline = Deadline.after(options.timeout());
         boolean done = false;
         try {
             while (true) {
@@ -59,7 +60,7 @@ final class Joining {
                     if (context.isInterrupted()) {
                         throw new TaskKilledException(SparkInternals.killReason(context));
                     }
-                    if (!gathered && System.nanoTime() - began > options.timeout().toNanos()) {
+                    if (!gathered && System.nanoTime() - deadline > 0) {
                         throw absent();
                     }
                 }
