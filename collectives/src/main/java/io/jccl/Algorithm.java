@@ -5,8 +5,8 @@ import java.util.Locale;
 /**
  * How the host engine moves data for a collective.
  *
- * <p>{@link #DIRECT} supports every operation; the others support the operations listed below and
- * reject all others.
+ * <p>{@link #DIRECT} supports every operation. For an operation that is not listed at an algorithm
+ * below, the engine chooses as by {@link #AUTO}.
  */
 public enum Algorithm {
     /** Chosen by the engine from operation, size and number of ranks. */

@@ -165,8 +165,9 @@ public final class LocalProcessGroup {
         if (launch.isOnSeveralMachines()) {
             throw new IllegalArgumentException(
                     ("the %s ranks are on %s machines according to the variables of %s: the host"
-                                    + " engine runs on one machine; use JCCL_ENGINE=mpi or nccl,"
-                                    + " or start all ranks on one machine")
+                                    + " engine runs on one machine; use JCCL_ENGINE=mpi under"
+                                    + " mpirun, or NCCL with fromEnvironment(Cuda.device(...),"
+                                    + " options), or start all ranks on one machine")
                             .formatted(launch.size(), launch.machines(), launch.launcher()));
         }
     }

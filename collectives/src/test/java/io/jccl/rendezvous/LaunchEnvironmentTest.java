@@ -186,7 +186,8 @@ class LaunchEnvironmentTest {
                 List.of(
                         launch.size() + " ranks",
                         launch.machines() + " machines",
-                        "JCCL_ENGINE=mpi or nccl")) {
+                        "JCCL_ENGINE=mpi under mpirun",
+                        "fromEnvironment(Cuda.device(...)")) {
             assertTrue(message.contains(word), () -> "no '" + word + "' in: " + message);
         }
     }
