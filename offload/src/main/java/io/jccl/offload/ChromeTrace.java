@@ -8,6 +8,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.util.Objects;
+import java.util.UUID;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -116,14 +117,15 @@ public final class ChromeTrace implements AutoCloseable {
                                     : "folder " + folder + " does not exist")
                             + "; give a file in a folder that exists");
         }
+        // Not a temporary file, which only its owner may read.
         Path part =
                 to == null
                         ? null
-                        : Files.createTempFile(folder, "." + whole.getFileName(), ".part");
+                        : folder.resolve("." + whole.getFileName() + UUID.randomUUID() + ".part");
         Writer out =
                 part == null
                         ? Files.newBufferedWriter(whole, StandardOpenOption.APPEND)
-                        : Files.newBufferedWriter(part);
+                        : Files.newBufferedWriter(part, StandardOpenOption.CREATE_NEW);
         ChromeTrace trace = new ChromeTrace(whole, part, out, limit);
         trace.header();
         return trace;
