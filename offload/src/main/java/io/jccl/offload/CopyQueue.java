@@ -113,12 +113,7 @@ final class CopyQueue {
     void await(Transfer t, Duration timeout) {
         Throwable failure;
         synchronized (this) {
-            if (!awaitDone(t, Deadline.after(timeout))) {
-                throw new JcclTimeoutException(
-                        ("%s is not done after %s: %s bytes are in the stream or copied, %s"
-                                        + " transfers wait in this direction")
-                                .formatted(t, timeout, t.taken, waiting.size()));
-            }
+            await(t, false, timeout);
             if (t.error == null) {
                 if (t.cancelled) {
                     throw new CancellationException(t + " was cancelled");
@@ -135,15 +130,24 @@ final class CopyQueue {
         throw new JcclException(message, failure);
     }
 
-    private synchronized boolean awaitDone(Transfer t, long deadline) {
-        while (!t.done) {
+    /** Waits until a transfer is done, or all of it is in the stream. */
+    private synchronized void await(Transfer t, boolean orEnqueued, Duration timeout) {
+        long deadline = Deadline.after(timeout);
+        while (!t.done && !(orEnqueued && t.enqueued)) {
             long left = deadline - System.nanoTime();
             if (left <= 0) {
-                return false;
+                throw new JcclTimeoutException(
+                        ("%s is not %s after %s: %s bytes are in the stream or copied, %s"
+                                        + " transfers wait in this direction")
+                                .formatted(
+                                        t,
+                                        orEnqueued ? "in its stream" : "done",
+                                        timeout,
+                                        t.taken,
+                                        waiting.size()));
             }
             Waits.on(this, left);
         }
-        return true;
     }
 
     boolean cancel(Transfer t) {
@@ -167,12 +171,10 @@ final class CopyQueue {
         notifyAll();
     }
 
-    void before(Transfer t, Stream follower) {
+    void before(Transfer t, Stream follower, Duration timeout) {
         Event event;
         synchronized (this) {
-            while (!t.done && !t.enqueued) {
-                pause();
-            }
+            await(t, true, timeout);
             event = t.done ? null : t.event;
             if (event != null) {
                 t.users++;

@@ -190,7 +190,6 @@ public final class LayerSchedule implements AutoCloseable {
         Objects.requireNonNull(forward, "forward");
         Objects.requireNonNull(backward, "backward");
         begin(kind);
-        boolean done = false;
         try {
             int n = layers.size();
             for (int i = 0; i < n; i++) {
@@ -204,11 +203,9 @@ public final class LayerSchedule implements AutoCloseable {
                 }
             }
             end();
-            done = true;
-        } finally {
-            if (!done) {
-                abort();
-            }
+        } catch (Throwable e) {
+            abortAfter(e);
+            throw e;
         }
     }
 
@@ -241,6 +238,7 @@ public final class LayerSchedule implements AutoCloseable {
      * @return its tensors on the device, for work enqueued before {@link #release}
      * @throws IllegalArgumentException if it is not its turn
      * @throws IllegalStateException if no pass was begun, or a layer is held
+     * @throws JcclTimeoutException if the options' timeout expires first; the pass is aborted
      * @throws JcclException if a copy failed; the pass is aborted
      */
     public LayerBuffers acquire(int layer) {
@@ -249,7 +247,7 @@ public final class LayerSchedule implements AutoCloseable {
         try {
             LoadedLayer r = state.awaitFed(step);
             if (state.wasFetched(step)) {
-                r.orderBefore(compute, phase);
+                r.orderBefore(compute, phase, options.timeout());
             }
             state.hold();
             if (timing) {

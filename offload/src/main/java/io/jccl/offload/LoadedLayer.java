@@ -71,26 +71,30 @@ final class LoadedLayer {
     }
 
     /** Lets a stream wait for what was fetched. */
-    void orderBefore(Stream compute, Phase phase) {
+    void orderBefore(Stream compute, Phase phase, Duration timeout) {
         for (SlotTensor s : parameters) {
-            s.in.before(compute);
+            s.in.before(compute, timeout);
         }
         SlotTensor[] c = checkpoint;
         if (phase == Phase.BACKWARD && c != null) {
-            c[0].in.before(compute);
+            c[0].in.before(compute, timeout);
         }
     }
 
-    /** Waits for reads of a store, however they end. */
-    void endReads() {
-        for (SlotTensor s : parameters) {
-            s.endIo();
+    /** Waits for reads of a store, however they end; returns whether they did. */
+    boolean endReads(long deadline) {
+        boolean ended = endIo(parameters, deadline);
+        boolean checkpointEnded = checkpoint == null || endIo(checkpoint, deadline);
+        return ended && checkpointEnded;
+    }
+
+    /** Waits for reads or writes of a store, however they end; returns whether they did. */
+    static boolean endIo(SlotTensor[] tensors, long deadline) {
+        boolean ended = true;
+        for (SlotTensor s : tensors) {
+            ended &= s.endIo(deadline);
         }
-        if (checkpoint != null) {
-            for (SlotTensor s : checkpoint) {
-                s.endIo();
-            }
-        }
+        return ended;
     }
 
     /** Waits for fetches, however they end; returns whether they did. */

@@ -46,7 +46,7 @@ final class Prefetcher {
                     fetch();
                 }
             } catch (Throwable e) {
-                state.fetchFailed(e);
+                state.fail(e);
             }
         }
     }
@@ -64,18 +64,10 @@ final class Prefetcher {
             r = new LoadedLayer(context, fetch.layer, slot);
             slot.loadedLayers[fetch.layer] = r;
         }
-        boolean done = false;
-        try {
-            done = bringIn(slot, r);
-        } finally {
-            if (!done) {
-                // A read under way must not overlap with the next one into the same memory.
-                r.endReads();
-            }
-        }
+        bringIn(slot, r);
     }
 
-    private boolean bringIn(Slot slot, LoadedLayer r) {
+    private void bringIn(Slot slot, LoadedLayer r) {
         int old = fetch.old;
         SlotTensor[] checkpoint = fetch.phase == Phase.BACKWARD ? r.checkpoint : null;
         if (staged) {
@@ -90,7 +82,7 @@ final class Prefetcher {
         }
         // From here on the slot's last work must be in the compute stream.
         if (!state.awaitReleased(fetch.lastStep)) {
-            return false;
+            return;
         }
         Event free = state.free(slot);
         if (old >= 0) {
@@ -118,7 +110,6 @@ final class Prefetcher {
             }
         }
         state.fetched(fetch.step, slot);
-        return true;
     }
 
     /** Waits until what the slot's stage holds for its last layer is needed no more. */

@@ -290,7 +290,7 @@ final class ScheduleState {
 
     // ---- Errors and the end
 
-    /** Keeps the first error; the pass ends with it. */
+    /** Keeps the first error; the pass ends with it, and nothing is fetched until it is drained. */
     synchronized void fail(Throwable e) {
         if (failure == null) {
             failure = e;
@@ -321,13 +321,18 @@ final class ScheduleState {
             notifyAll();
         }
         // What this waits for ends by itself.
-        boolean clean = awaitIdle(deadline);
+        boolean idle = awaitIdle(deadline);
+        boolean clean = idle;
         for (int i = 0; i < slots(); i++) {
+            Slot s;
             LoadedLayer r;
             synchronized (this) {
-                r = ring.get(i).loaded;
+                s = ring.get(i);
+                r = s.loaded;
             }
             clean &= r == null || r.settleFetches(deadline);
+            // A read under way must not overlap with the next one into the same memory.
+            clean &= !idle || s.endReads(deadline);
         }
         return clean;
     }
@@ -382,7 +387,8 @@ final class ScheduleState {
     synchronized boolean awaitWork() {
         feeding = false;
         notifyAll();
-        while (!closed && (draining || fed >= limit || fed - released >= window)) {
+        while (!closed
+                && (draining || failure != null || fed >= limit || fed - released >= window)) {
             await();
         }
         feeding = !closed;
@@ -450,12 +456,6 @@ final class ScheduleState {
     synchronized void fetched(long step, Slot slot) {
         context.stats().fetched();
         ready(step, slot, true);
-    }
-
-    /** Ends the pass because a fetch failed. */
-    synchronized void fetchFailed(Throwable e) {
-        fail(e);
-        limit = fed;
     }
 
     /** Waits once; callers loop. */

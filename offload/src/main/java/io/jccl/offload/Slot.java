@@ -37,6 +37,15 @@ final class Slot {
         this.loadedLayers = new LoadedLayer[layers];
     }
 
+    /** Waits for reads of a store into it, however they end; returns whether they did. */
+    boolean endReads(long deadline) {
+        boolean ended = true;
+        for (LoadedLayer l : loadedLayers) {
+            ended &= l == null || l.endReads(deadline);
+        }
+        return ended;
+    }
+
     /** Forgets what it holds. */
     void reset() {
         layer = -1;

@@ -21,7 +21,10 @@ final class SlotTensor {
     final Transfer in;
     final Transfer out;
     private final ScheduleContext context;
-    private @Nullable Completion io;
+
+    /** The last read or write of a store, unless it succeeded. */
+    private volatile @Nullable Completion io;
+
     private long ioBegan;
     private ScheduleEvents.@Nullable TransferEvent inEvent;
     private ScheduleEvents.@Nullable TransferEvent outEvent;
@@ -110,17 +113,10 @@ final class SlotTensor {
         io = Objects.requireNonNull(tensor.place()).write(onHost);
     }
 
-    /** Waits for a read, however it ends. */
-    void endIo() {
+    /** Waits for a read or a write of a store, however it ends; returns whether it did. */
+    boolean endIo(long deadline) {
         Completion c = io;
-        io = null;
-        if (c != null) {
-            try {
-                c.await(context.options().timeout());
-            } catch (RuntimeException e) {
-                // The pass has failed already.
-            }
-        }
+        return c == null || ended(c, deadline);
     }
 
     void awaitIo(Track track) {
@@ -143,8 +139,12 @@ final class SlotTensor {
     boolean settle(boolean inwards, long deadline) {
         Transfer t = inwards ? in : out;
         t.cancel();
+        return ended(t, deadline);
+    }
+
+    private static boolean ended(Completion c, long deadline) {
         try {
-            t.await(Deadline.left(deadline));
+            c.await(Deadline.left(deadline));
         } catch (JcclTimeoutException e) {
             return false;
         } catch (RuntimeException e) {

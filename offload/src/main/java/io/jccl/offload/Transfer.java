@@ -3,6 +3,7 @@ package io.jccl.offload;
 import io.jccl.device.Buffer;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
+import io.jccl.internal.Deadline;
 import java.time.Duration;
 import org.jspecify.annotations.Nullable;
 
@@ -164,7 +165,12 @@ public final class Transfer implements Completion {
      * @param stream a stream of the engine's device
      */
     public void before(Stream stream) {
-        queue.before(this, stream);
+        before(stream, Deadline.FOREVER);
+    }
+
+    /** The same, with a limit of the time that the calling thread waits. */
+    void before(Stream stream, Duration timeout) {
+        queue.before(this, stream, timeout);
     }
 
     /**

@@ -36,6 +36,9 @@ final class WriteBack {
     private int toWriteCount;
     private boolean closed;
 
+    /** Whether a write did not end in time: it may still read its slot's memory. */
+    private boolean stuck;
+
     /** Takes errors of the writer to {@code fail}; {@code writes}: whether it is needed. */
     WriteBack(ScheduleContext context, boolean writes, Consumer<Throwable> fail) {
         int n = context.layers().size();
@@ -144,7 +147,9 @@ final class WriteBack {
                 }
             }
         }
-        return clean;
+        synchronized (this) {
+            return clean && !stuck;
+        }
     }
 
     private void write() {
@@ -183,10 +188,17 @@ final class WriteBack {
             } catch (Throwable e) {
                 error = e;
             }
+            boolean ended = true;
             if (error != null) {
                 fail.accept(error);
+                // The writes that were started still read the slot's memory.
+                ended =
+                        LoadedLayer.endIo(
+                                Objects.requireNonNull(r.outputs(phase)),
+                                Deadline.after(context.options().timeout()));
             }
             synchronized (this) {
+                stuck |= !ended;
                 r.writing[phase.ordinal()] = false;
                 notifyAll();
             }

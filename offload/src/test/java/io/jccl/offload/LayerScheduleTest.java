@@ -66,6 +66,11 @@ class LayerScheduleTest {
         volatile @Nullable String failing;
         volatile int delayMicros;
 
+        /** A read or write that does not end: awaiting it times out once {@link #timeout} opens. */
+        volatile @Nullable String stalled;
+
+        final CountDownLatch timeout = new CountDownLatch(1);
+
         TierStore.Place place(String name, int count) {
             long[] content = contents.computeIfAbsent(name, n -> new long[count]);
             return new TierStore.Place() {
@@ -99,6 +104,20 @@ class LayerScheduleTest {
         private Completion start(String what, Runnable body) {
             CountDownLatch done = new CountDownLatch(1);
             boolean fails = what.equals(failing);
+            if (what.equals(stalled)) {
+                return new Completion() {
+                    @Override
+                    public boolean isDone() {
+                        return false;
+                    }
+
+                    @Override
+                    public void await(Duration ignored) {
+                        gate(timeout);
+                        throw new JcclTimeoutException(what);
+                    }
+                };
+            }
             Thread.ofVirtual()
                     .start(() -> {
                         try {
@@ -510,6 +529,83 @@ class LayerScheduleTest {
         }
     }
 
+    private static void assertUnusable(LayerSchedule s, Throwable e) {
+        assertTrue(
+                String.valueOf(e.getSuppressed()[0].getMessage()).contains("no longer be used"),
+                e::toString);
+        e = assertThrows(IllegalStateException.class, () -> s.begin(Pass.FORWARD));
+        assertTrue(String.valueOf(e.getMessage()).contains("create another"), e::toString);
+    }
+
+    /** It may still write to the memory of a slot, or read it. */
+    @Test
+    void aReadOrWriteThatDoesNotEndMakesTheScheduleUnusable() {
+        for (String what : List.of("read layer3.p0", "write layer4.g", "write layer2.c")) {
+            Fixture f = six(true, 1);
+            f.store.stalled = what;
+            f.store.timeout.countDown();
+            LayerSchedule s = schedule(f, OPTIONS.withDepth(0));
+            Throwable e =
+                    assertThrows(JcclException.class, () -> s.train(f::forward, f::backward), what);
+            f.store.stalled = null;
+            assertUnusable(s, e);
+        }
+    }
+
+    @Test
+    void aWriteThatWasStartedIsAwaitedEvenIfTheNextGradientFails() {
+        Fixture f = new Fixture(Budgets.UNLIMITED, TransferOptions.DEFAULT);
+        f.store.stalled = "write a";
+        f.store.timeout.countDown();
+        Buffer home = f.ints(300);
+        f.layers.add(
+                Layer.of("layer", LayerTensor.pinned("p", f.ints(300)))
+                        .withGradients(
+                                f.tensor("a", "a", 300, null), LayerTensor.pinned("b", home)));
+        LayerSchedule s = schedule(f, OPTIONS.withDepth(0));
+        Throwable e =
+                assertThrows(
+                        RuntimeException.class,
+                        () -> s.train((i, b, c) -> {}, (i, b, c) -> home.close()));
+        assertTrue(String.valueOf(e.getMessage()).contains("closed"), e::toString);
+        assertUnusable(s, e);
+    }
+
+    @Test
+    void theErrorOfTheWorkIsThrownEvenIfDrainingFails() {
+        Fixture f = six(true, 2);
+        f.store.stalled = "read layer1.p0";
+        LayerSchedule s = schedule(f, OPTIONS.withDepth(1));
+        Throwable e =
+                assertThrows(
+                        IllegalStateException.class,
+                        () ->
+                                s.forward((i, b, c) -> {
+                                    f.store.timeout.countDown();
+                                    throw new IllegalStateException("mine");
+                                }));
+        assertEquals("mine", e.getMessage());
+        assertUnusable(s, e);
+    }
+
+    @Test
+    void acquireTimesOutBehindWorkThatHangs() {
+        Fixture f =
+                new Fixture(2 * 2560, TransferOptions.DEFAULT.withChunkBytes(1024).withDepth(1));
+        for (int i = 0; i < 3; i++) {
+            f.add(new int[] {300}, false, false, new Random(1));
+        }
+        LayerSchedule s = schedule(f, OPTIONS.withDepth(1).withTimeout(Duration.ofMillis(50)));
+        CountDownLatch hanging = new CountDownLatch(1);
+        try {
+            assertThrows(
+                    JcclTimeoutException.class,
+                    () -> s.forward((i, b, c) -> c.launchHostFunction(() -> gate(hanging))));
+        } finally {
+            hanging.countDown();
+        }
+    }
+
     @Test
     void aHomeThatIsClosedFailsThePass() {
         Fixture f = six(false, 2);
@@ -699,6 +795,8 @@ class LayerScheduleTest {
         try (var files = Files.list(folder)) {
             assertEquals(1, files.count());
         }
+        Path other = Files.createFile(folder.resolve("other"));
+        assertEquals(Files.getPosixFilePermissions(other), Files.getPosixFilePermissions(file));
         assertThrows(IOException.class, () -> ChromeTrace.open(folder));
         assertThrows(IOException.class, () -> ChromeTrace.open(folder.resolve("no").resolve("t")));
     }
