@@ -3,6 +3,8 @@ package io.jccl.offload.nvme;
 import io.jccl.bindings.FileSpace;
 import io.jccl.device.Device;
 import io.jccl.internal.AtomicFile;
+import io.jccl.internal.Deadline;
+import io.jccl.internal.Waits;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
@@ -12,6 +14,8 @@ import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.util.HashSet;
 import java.util.Set;
+import java.util.concurrent.Future;
+import java.util.concurrent.FutureTask;
 import org.jspecify.annotations.Nullable;
 
 /** Positioned reads and writes of a {@link FileChannel}, with O_DIRECT where it is allowed. */
@@ -42,7 +46,7 @@ final class FileBackend implements IoBackend {
                     channel = channel(file, true);
                     // Some file systems refuse only the first read.
                     ByteBuffer probe = aligned(alignment, alignment);
-                    if (channel.size() >= alignment) {
+                    if (channel.size() > 0) {
                         channel.read(probe, 0);
                     } else {
                         channel.write(probe, 0);
@@ -124,8 +128,38 @@ final class FileBackend implements IoBackend {
         return ByteBuffer.allocateDirect(size + alignment).alignedSlice(alignment).limit(size);
     }
 
+    /** Work on a file. */
+    private interface Work {
+        void run() throws IOException;
+    }
+
+    /**
+     * Does what a caller of the store waits for in a thread of its own: a channel closes itself if
+     * a thread that uses it is interrupted.
+     */
+    private static void apart(Work work) throws IOException {
+        FutureTask<Boolean> task =
+                new FutureTask<>(() -> {
+                    work.run();
+                    return true;
+                });
+        Waits.join(
+                Thread.ofPlatform().daemon().name("jccl-nvme-flush").start(task), Deadline.FOREVER);
+        if (task.state() == Future.State.FAILED) {
+            Throwable e = task.exceptionNow();
+            if (e instanceof IOException io) {
+                throw io;
+            }
+            throw new IllegalStateException(e);
+        }
+    }
+
     @Override
     public void replace(Path file, ByteBuffer content) throws IOException {
+        apart(() -> write(file, content));
+    }
+
+    private static void write(Path file, ByteBuffer content) throws IOException {
         Path fresh = file.resolveSibling(file.getFileName() + ".new");
         try {
             try (FileChannel channel =
@@ -201,11 +235,15 @@ final class FileBackend implements IoBackend {
 
         @Override
         public void force() throws IOException {
-            channel.force(false);
+            apart(() -> channel.force(false));
         }
 
         @Override
         public void grow(long size) throws IOException {
+            apart(() -> extend(size));
+        }
+
+        private void extend(long size) throws IOException {
             long now = channel.size();
             if (now < size && (space == null || !space.reserve(now, size - now))) {
                 channel.write(aligned(alignment, alignment), size - alignment);

@@ -215,7 +215,10 @@ final class IoQueue {
         return true;
     }
 
-    /** Waits for the threads up to the configured timeout; returns how many have not ended. */
+    /**
+     * Waits for the threads up to the configured timeout; returns how many have not ended, with the
+     * one in an exclusive section.
+     */
     int join() {
         long deadline = Deadline.after(options.timeout());
         int blocked = 0;
@@ -223,7 +226,9 @@ final class IoQueue {
             Waits.join(t, Duration.ofNanos(Math.max(1, deadline - System.nanoTime())));
             blocked += t.isAlive() ? 1 : 0;
         }
-        return blocked;
+        synchronized (this) {
+            return blocked + (exclusive ? 1 : 0);
+        }
     }
 
     // ---- Called by tickets

@@ -54,8 +54,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
     private final IoQueue queue;
 
     // Guarded by regions, a lock that is not held while waiting. Commits and new regions are also
-    // in
-    // the queue's exclusive section, so that a commit saves all regions.
+    // in the queue's exclusive section, so that a commit saves all regions.
 
     private final Map<String, Region> regions = new LinkedHashMap<>();
 
@@ -101,7 +100,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
             return store;
         } finally {
             if (!done) {
-                files.close();
+                files.close(false);
             }
         }
     }
@@ -449,7 +448,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
         }
         long start = System.nanoTime();
         int hanging = queue.join();
-        files.close();
+        files.close(hanging > 0);
         if (hanging > 0) {
             throw new JcclTimeoutException(
                     hanging

@@ -109,18 +109,27 @@ final class StoreFiles {
                     "folder " + folder + " cannot be written: " + e + "; change its permissions",
                     e);
         }
+        boolean done = false;
         try {
+            ByteBuffer text = ByteBuffer.allocate(32);
+            channel.read(text, 0);
+            String pid =
+                    new String(text.array(), 0, text.position(), StandardCharsets.US_ASCII).strip();
             FileLock held = channel.tryLock();
             if (held == null) {
-                ByteBuffer text = ByteBuffer.allocate(32);
-                channel.read(text, 0);
-                String pid =
-                        new String(text.array(), 0, text.position(), StandardCharsets.US_ASCII);
-                channel.close();
                 throw new JcclException(
                         ("the store in %s is in use by process %s: end it first, or use another"
                                         + " folder")
-                                .formatted(folder, pid.isBlank() ? "(unknown)" : pid.strip()));
+                                .formatted(folder, pid.isEmpty() ? "(unknown)" : pid));
+            }
+            if (!pid.matches("\\d*")) {
+                throw new CorruptStoreException(
+                        folder.resolve(LOCK),
+                        0,
+                        "this is not the lock of a store",
+                        "a process id",
+                        "'" + pid + "'",
+                        "name another folder, or move the file away");
             }
             channel.truncate(0);
             channel.write(
@@ -128,10 +137,14 @@ final class StoreFiles {
                             (ProcessHandle.current().pid() + "\n")
                                     .getBytes(StandardCharsets.US_ASCII)),
                     0);
+            done = true;
             return channel;
         } catch (IOException e) {
-            closeQuietly(channel);
             throw new JcclException("the lock of the store in " + folder + " fails: " + e, e);
+        } finally {
+            if (!done) {
+                closeQuietly(channel);
+            }
         }
     }
 
@@ -169,9 +182,9 @@ final class StoreFiles {
             Path manifestFile = manifestFile();
             Manifest.Content content = null;
             if (lock != null) {
-                Files.deleteIfExists(folder.resolve(MANIFEST + ".new"));
                 content = Files.exists(manifestFile) ? Manifest.read(manifestFile) : null;
                 checkDataFile(manifestFile, content);
+                Files.deleteIfExists(folder.resolve(MANIFEST + ".new"));
             }
             opened = backend.open(data, options.directIo(), lock == null);
             if (content != null && opened.alignment() > content.padding()) {
@@ -363,8 +376,18 @@ final class StoreFiles {
         return folder.resolve(MANIFEST);
     }
 
-    void close() {
-        closeQuietly(file);
+    /**
+     * Closes them.
+     *
+     * @param hanging whether an operation hangs in the file, whose channel waits for it when it is
+     *     closed: the caller does not
+     */
+    void close(boolean hanging) {
+        if (hanging) {
+            Thread.ofPlatform().daemon().name("jccl-nvme-close").start(() -> closeQuietly(file));
+        } else {
+            closeQuietly(file);
+        }
         closeQuietly(lock);
         if (lock != null) {
             OPEN.remove(folder);

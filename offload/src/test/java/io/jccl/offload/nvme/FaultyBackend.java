@@ -152,6 +152,7 @@ final class FaultyBackend implements IoBackend {
 
             @Override
             public void close() throws IOException {
+                pass(); // as a channel does
                 under.close();
             }
         };

@@ -34,8 +34,10 @@ import java.util.OptionalLong;
 import java.util.Random;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
 class NvmeFaultTest {
@@ -329,7 +331,9 @@ class NvmeFaultTest {
     @Test
     void foreignFiles() throws IOException {
         Files.writeString(folder.resolve("data"), "my thesis");
+        Files.writeString(folder.resolve("manifest.new"), "my next manifest");
         refused("data");
+        assertEquals("my next manifest", Files.readString(folder.resolve("manifest.new")));
         assertEquals("my thesis", Files.readString(folder.resolve("data")));
         Files.write(folder.resolve("data"), new byte[1 << 20]);
         refused("manifest");
@@ -337,6 +341,10 @@ class NvmeFaultTest {
         Files.writeString(folder.resolve("manifest"), "x".repeat(100));
         refused("manifest");
         Files.delete(folder.resolve("manifest"));
+        Files.writeString(folder.resolve("lock"), "my door");
+        refused("lock");
+        assertEquals("my door", Files.readString(folder.resolve("lock")));
+        Files.delete(folder.resolve("lock"));
         committed().close();
         Path other = Files.createDirectory(folder.resolve("other"));
         try (NvmeStore store = NvmeStore.open(other, budgets, SMALL)) {
@@ -346,6 +354,14 @@ class NvmeFaultTest {
         Files.move(
                 other.resolve("data"), folder.resolve("data"), StandardCopyOption.REPLACE_EXISTING);
         assertTrue(String.valueOf(refused("data").getMessage()).contains("another store"));
+    }
+
+    /** A store that was moved to a file system with larger blocks is shorter than one of them. */
+    @Test
+    void theProbeForDirectIoLeavesAShortFileAsItIs() throws Exception {
+        Path file = Files.writeString(folder.resolve("short"), "a header");
+        new FileBackend().open(file, NvmeOptions.DirectIo.AUTO, false).close();
+        assertEquals("a header", Files.readString(file));
     }
 
     @Test
@@ -376,6 +392,22 @@ class NvmeFaultTest {
         }
     }
 
+    /** A channel closes itself if a thread in it is interrupted. */
+    @Test
+    void anInterruptedThreadCommitsAndMakesRegions() {
+        try (NvmeStore store = committed()) {
+            region(store).write(b).await(WAIT);
+            Thread.currentThread().interrupt();
+            store.commit(2);
+            store.region("another", DataType.FLOAT32, COUNT);
+            assertTrue(Thread.interrupted());
+            assertHolds(store, b);
+            region(store).write(a).await(WAIT);
+            store.commit(3);
+        }
+    }
+
+    @Timeout(value = 60, unit = TimeUnit.SECONDS)
     @Test
     void aQueueThatDoesNotMoveIsReported() {
         NvmeOptions options = SMALL.withPendingOperations(1).withTimeout(Duration.ofMillis(50));
