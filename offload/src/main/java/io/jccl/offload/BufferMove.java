@@ -63,16 +63,16 @@ final class BufferMove implements Completion {
 
     /** Starts it; throws if the engine refuses, and has then ended. */
     void start() {
-        if (read || write || (!up && !down)) {
-            if (!read && !write && (after == null || after.query())) {
-                ended(null); // only drops copies
-            } else {
-                Thread.ofVirtual().name("jccl-move-" + owner.name()).start(this::steps);
-            }
-            return;
-        }
         Transfer t;
         try {
+            if (read || write || (!up && !down)) {
+                if (!read && !write && (after == null || after.query())) {
+                    ended(null); // only drops copies
+                } else {
+                    Thread.ofVirtual().name("jccl-move-" + owner.name()).start(this::steps);
+                }
+                return;
+            }
             t =
                     tiers.engine()
                             .start(
@@ -82,7 +82,7 @@ final class BufferMove implements Completion {
                                     priority,
                                     after,
                                     this::transferred);
-        } catch (RuntimeException e) {
+        } catch (RuntimeException | Error e) {
             ended(e);
             throw e;
         }

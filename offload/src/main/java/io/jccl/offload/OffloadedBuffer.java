@@ -101,6 +101,9 @@ public final class OffloadedBuffer implements AutoCloseable {
             arrived(m);
         }
         move = null;
+        if (closed) {
+            free();
+        }
     }
 
     /** Keeps the copies that are of use, and drops the others. */
@@ -172,7 +175,7 @@ public final class OffloadedBuffer implements AutoCloseable {
     }
 
     private BufferMove start(Tier tier, int priority, @Nullable Event after) {
-        BufferMove m = new BufferMove(this, tiers, tier, priority, after);
+        BufferMove m;
         synchronized (this) {
             checkOpen();
             if (move != null) {
@@ -180,44 +183,52 @@ public final class OffloadedBuffer implements AutoCloseable {
                         this + " is moving to tier " + move.target + ": await that first");
             }
             if (tier == tier()) {
+                m = new BufferMove(this, tiers, tier, priority, after);
                 m.finish(null);
                 return m;
             }
-            if (pins > 0) {
-                throw new IllegalStateException(
-                        this + " is in use on tier " + pinnedOn + ": unpin it first");
-            }
-            boolean inMemory = valid.contains(Tier.DEVICE) || valid.contains(Tier.PINNED);
-            m.up = tier == Tier.DEVICE;
-            m.read = tier != Tier.NVME && !inMemory;
-            m.write = tier == Tier.NVME && !valid.contains(Tier.NVME);
-            m.down =
-                    (tier == Tier.PINNED || m.write)
-                            && valid.contains(Tier.DEVICE)
-                            && !valid.contains(Tier.PINNED);
-            boolean enough = false;
-            try {
-                if (m.write && place == null) {
-                    m.newPlace = newPlace();
-                }
-                if ((m.read || m.down) && onHost == null) {
-                    m.newHost = tiers.pinned().allocate(type, count);
-                }
-                if (m.up && onDevice == null) {
-                    m.newDevice = tiers.device().allocate(type, count);
-                }
-                enough = true;
-            } finally {
-                if (!enough) {
-                    m.giveBack();
-                }
-            }
-            m.device = m.newDevice != null ? m.newDevice : onDevice;
-            m.host = m.newHost != null ? m.newHost : onHost;
-            m.place = m.newPlace != null ? m.newPlace : place;
-            move = m;
+            m = newMove(tier, priority, after);
         }
         m.start();
+        return m;
+    }
+
+    /** The move in progress from now on, which the caller starts outside the lock. */
+    private synchronized BufferMove newMove(Tier tier, int priority, @Nullable Event after) {
+        if (pins > 0) {
+            throw new IllegalStateException(
+                    this + " is in use on tier " + pinnedOn + ": unpin it first");
+        }
+        BufferMove m = new BufferMove(this, tiers, tier, priority, after);
+        boolean inMemory = valid.contains(Tier.DEVICE) || valid.contains(Tier.PINNED);
+        m.up = tier == Tier.DEVICE;
+        m.read = tier != Tier.NVME && !inMemory;
+        m.write = tier == Tier.NVME && !valid.contains(Tier.NVME);
+        m.down =
+                (tier == Tier.PINNED || m.write)
+                        && valid.contains(Tier.DEVICE)
+                        && !valid.contains(Tier.PINNED);
+        boolean enough = false;
+        try {
+            if (m.write && place == null) {
+                m.newPlace = newPlace();
+            }
+            if ((m.read || m.down) && onHost == null) {
+                m.newHost = tiers.pinned().allocate(type, count);
+            }
+            if (m.up && onDevice == null) {
+                m.newDevice = tiers.device().allocate(type, count);
+            }
+            enough = true;
+        } finally {
+            if (!enough) {
+                m.giveBack();
+            }
+        }
+        m.device = m.newDevice != null ? m.newDevice : onDevice;
+        m.host = m.newHost != null ? m.newHost : onHost;
+        m.place = m.newPlace != null ? m.newPlace : place;
+        move = m;
         return m;
     }
 
@@ -255,6 +266,7 @@ public final class OffloadedBuffer implements AutoCloseable {
         long deadline = Deadline.after(timeout);
         while (true) {
             BufferMove current;
+            boolean mine = false;
             synchronized (this) {
                 checkOpen();
                 current = move;
@@ -263,10 +275,18 @@ public final class OffloadedBuffer implements AutoCloseable {
                     pinnedOn = tier;
                     return Objects.requireNonNull(tier == Tier.DEVICE ? onDevice : onHost);
                 }
+                if (current == null) {
+                    // Decided here, so that a second user waits for this move.
+                    current = newMove(tier, 0, null);
+                    mine = true;
+                }
+            }
+            if (mine) {
+                current.start();
             }
             Duration left = Deadline.left(deadline);
-            if (current == null || current.target == tier) {
-                (current == null ? start(tier, 0, null) : current).await(left);
+            if (current.target == tier) {
+                current.await(left);
             } else {
                 current.awaitEnd(left);
             }
@@ -404,10 +424,11 @@ public final class OffloadedBuffer implements AutoCloseable {
     }
 
     /**
-     * Waits for a move in progress, for at most 30 seconds, and frees the memory. Closing twice
-     * does nothing.
+     * Waits for a move in progress, for at most 30 seconds, and frees the memory; if the move takes
+     * longer, that happens at its end. Closing twice does nothing.
      *
      * @throws IllegalStateException if it is in use
+     * @throws io.jccl.error.JcclTimeoutException if the move takes longer
      */
     @Override
     public void close() {
@@ -425,14 +446,17 @@ public final class OffloadedBuffer implements AutoCloseable {
         }
         if (m != null) {
             m.awaitEnd(CLOSE_WAIT);
+        } else {
+            free();
         }
-        synchronized (this) {
-            drop(Tier.DEVICE);
-            drop(Tier.PINNED);
-            if (place != null) {
-                place.close();
-                place = null;
-            }
+    }
+
+    private synchronized void free() {
+        drop(Tier.DEVICE);
+        drop(Tier.PINNED);
+        if (place != null) {
+            place.close();
+            place = null;
         }
     }
 

@@ -9,11 +9,16 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
+import io.jccl.device.Event;
+import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import java.time.Duration;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.Random;
+import java.util.concurrent.Callable;
+import java.util.concurrent.CyclicBarrier;
+import java.util.concurrent.FutureTask;
 import java.util.concurrent.TimeUnit;
 import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.AfterEach;
@@ -214,6 +219,64 @@ class OffloadedBufferTest {
             assertEquals(Tier.NVME, b.tier());
             store.failure = null;
             check(b, Tier.DEVICE, 4);
+        }
+    }
+
+    @Test
+    void severalThreadsPinAtOnce() throws Exception {
+        CyclicBarrier start = new CyclicBarrier(2);
+        try (OffloadedBuffer b = buffer(Tier.PINNED, false)) {
+            for (int i = 0; i < 200; i++) {
+                Callable<Boolean> user =
+                        () -> {
+                            start.await();
+                            b.pin(Tier.DEVICE, WAIT);
+                            return true;
+                        };
+                FutureTask<Boolean> other = new FutureTask<>(user);
+                Thread.ofPlatform().start(other);
+                user.call();
+                other.get();
+                b.unpin(false);
+                b.unpin(false);
+                b.moveTo(Tier.PINNED, WAIT);
+            }
+        }
+    }
+
+    /** An event whose work failed. */
+    private static final class Failed implements Event {
+        @Override
+        public void record(Stream stream) {}
+
+        @Override
+        public boolean query() {
+            throw new IllegalStateException("the device is lost");
+        }
+
+        @Override
+        public void synchronize(Duration timeout) {
+            query();
+        }
+
+        @Override
+        public Duration elapsedSince(Event begin) {
+            return Duration.ZERO;
+        }
+
+        @Override
+        public void close() {}
+    }
+
+    @Test
+    void aMoveThatCannotStartHasEnded() {
+        try (OffloadedBuffer b = buffer(Tier.PINNED, true);
+                Event failed = new Failed()) {
+            b.moveTo(Tier.DEVICE, WAIT);
+            // The copy in pinned memory is as new: there is nothing to copy.
+            assertThrows(IllegalStateException.class, () -> b.startMove(Tier.PINNED, 0, failed));
+            assertEquals(Tier.DEVICE, b.tier());
+            b.moveTo(Tier.PINNED, WAIT);
         }
     }
 
