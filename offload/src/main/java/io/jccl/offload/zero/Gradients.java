@@ -162,15 +162,12 @@ final class Gradients {
 
     /** A slot that is free, after waiting for the older one if it must. */
     private Slot slot() {
-        Slot oldest = null;
         for (Slot s : slots) {
             if (s.part == null) {
                 return s;
             }
-            if (s.reducing && (oldest == null || s.lastUse < oldest.lastUse)) {
-                oldest = s;
-            }
         }
+        Slot oldest = oldest();
         if (oldest == null) {
             throw new IllegalStateException(
                     "the gradients of "
@@ -178,6 +175,17 @@ final class Gradients {
                             + " layers are open: reduce one before asking for another's");
         }
         finish(oldest);
+        return oldest;
+    }
+
+    /** The slot whose reduction was enqueued first; null if there is none. */
+    private @Nullable Slot oldest() {
+        Slot oldest = null;
+        for (Slot s : slots) {
+            if (s.reducing && (oldest == null || s.lastUse < oldest.lastUse)) {
+                oldest = s;
+            }
+        }
         return oldest;
     }
 
@@ -378,17 +386,18 @@ final class Gradients {
 
     /** Waits for all reductions, unless a GPU updates: its work is enqueued after them. */
     void finish() {
-        for (Slot s : slots) {
-            if (s.part != null && config.updatesOnDevice()) {
+        if (config.updatesOnDevice()) {
+            for (Slot s : slots) {
                 s.part = null;
                 s.reducing = false;
-            } else if (s.part != null) {
-                finish(s);
             }
+            return;
         }
-        if (!config.updatesOnDevice()) {
-            ranks.drain();
+        // The first micro-step of a layer sets its sums, to which the others are added.
+        for (Slot s = oldest(); s != null; s = oldest()) {
+            finish(s);
         }
+        ranks.drain();
     }
 
     /** The norm of the sum of all gradients; the same bits on all ranks and at all stages. */

@@ -289,6 +289,36 @@ class ZeroEqualityTest {
         }
     }
 
+    /** A layer's second micro-step may be in another slot than its first, and is added to it. */
+    @Test
+    void microStepsOfLayersMayOverlap() {
+        Communicator.runLocal(
+                1,
+                comm -> {
+                    try (ZeroOptimizer zero =
+                            ZeroOptimizer.create(
+                                    comm,
+                                    List.of(ShardedLayer.of("x", 4), ShardedLayer.of("y", 4)),
+                                    new Sgd(0, 0, 0, false),
+                                    ZeroOptions.stage(2).withAccumulation(2))) {
+                        zero.initialize((layer, tensor, values) -> {});
+                        zero.gradients(1).set(0, 1);
+                        zero.gradients(0).set(0, 1);
+                        zero.reduce(1);
+                        zero.gradients(1).set(0, 3);
+                        zero.reduce(1);
+                        zero.reduce(0);
+                        zero.gradients(0).set(0, 3);
+                        zero.reduce(0);
+                        zero.step(1);
+                        for (int layer = 0; layer < 2; layer++) {
+                            assertEquals(-2, zero.gather(layer).get(0), "layer " + layer);
+                            zero.release(layer);
+                        }
+                    }
+                });
+    }
+
     /** Moments that are not zero, more layers than the window holds, and no prefetch. */
     @Test
     void windowsMakeNoDifference() {
