@@ -271,7 +271,7 @@ public final class MemoryPlanner {
                             continue;
                         }
                         for (int chunks : pipeline == 1 ? List.of(1) : CHUNKS) {
-                            if (chunks == 1 || pipeline * chunks <= model.layers()) {
+                            if (pipeline * chunks <= model.layers()) {
                                 all.add(
                                         new ModelParallel(
                                                 tensor, true, pipeline, chunks, context, expert));
@@ -335,7 +335,12 @@ public final class MemoryPlanner {
                                     + " model; give a degree that does, or more machines")
                             .formatted(split.expert(), shards));
         }
-        if (split.chunks() > 1 && model.layers() < split.pipeline() * split.chunks()) {
+        if (model.layers() < split.pipeline()) {
+            throw new IllegalArgumentException(
+                    "pipeline parallel %s has more stages than the model has layers, %s; give fewer"
+                            .formatted(split.pipeline(), model.layers()));
+        }
+        if (model.layers() < (long) split.pipeline() * split.chunks()) {
             throw new IllegalArgumentException(
                     "%s stages of %s chunks are more than the %s layers; give fewer chunks"
                             .formatted(split.pipeline(), split.chunks(), model.layers()));

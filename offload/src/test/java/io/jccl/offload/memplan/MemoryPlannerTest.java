@@ -434,6 +434,13 @@ class MemoryPlannerTest {
                                 Job.of(MODEL, MACHINE), Techniques.PLAIN.withModelParallel(3, 1)),
                 "3",
                 "16 GPUs");
+        refused(
+                () ->
+                        MemoryPlanner.plan(
+                                Job.of(Model.gpt(2, 128, 1, 100, 10), MACHINE),
+                                Techniques.PLAIN.withModelParallel(1, 8)),
+                "pipeline parallel 8",
+                "layers, 2");
     }
 
     @Test
@@ -462,6 +469,13 @@ class MemoryPlannerTest {
             assertTrue(s.tensor() <= 8 && s.context() <= 8 && s.expert() <= 8, s::toString);
             assertTrue(s.ways() <= 32 && s.pipeline() * s.chunks() <= 32, s::toString);
         }
+        // A pipeline has no more stages than the model has layers.
+        assertEquals(
+                2,
+                MemoryPlanner.combinations(job.with(Model.gpt(2, 128, 1, 100, 10)), space).stream()
+                        .mapToInt(t -> t.split().pipeline())
+                        .max()
+                        .orElseThrow());
         // Without experts no ranks share them out; without leave nothing is split.
         Job dense = job.with(Presets.of("llama3-8b"));
         assertTrue(
