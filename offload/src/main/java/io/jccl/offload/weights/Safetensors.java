@@ -10,6 +10,7 @@ import java.io.IOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.nio.file.Files;
+import java.nio.file.InvalidPathException;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.util.Collections;
@@ -130,7 +131,12 @@ public final class Safetensors implements AutoCloseable {
 
     /** A file that an index names: always in the index's own folder. */
     private Path sibling(String tensor, String name) throws IOException {
-        Path plain = Path.of(name).getFileName();
+        Path plain;
+        try {
+            plain = Path.of(name).getFileName();
+        } catch (InvalidPathException e) {
+            plain = null;
+        }
         if (plain == null || !plain.toString().equals(name) || name.equals("..")) {
             throw new IOException(
                     "%s places tensor %s in '%s', expected the name of a file in the same folder"
@@ -237,7 +243,17 @@ public final class Safetensors implements AutoCloseable {
             MemorySegment.copy(elements, from * size, target, 0, to.count() * size);
             return;
         }
-        if (!t.type().converts() || to.dataType() != DataType.FLOAT32) {
+        if (to.dataType() != DataType.FLOAT32) {
+            throw new IOException(
+                    "%s: tensor %s is of type %s, and the buffer holds %s; give one of %s"
+                            .formatted(
+                                    file(name).file,
+                                    name,
+                                    t.type(),
+                                    to.dataType().label(),
+                                    t.type().converts() ? "float32" : "the tensor's type"));
+        }
+        if (!t.type().converts()) {
             throw wrongType(t);
         }
         DataType type = Objects.requireNonNull(t.type().dataType());

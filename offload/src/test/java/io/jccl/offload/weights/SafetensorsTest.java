@@ -198,6 +198,8 @@ class SafetensorsTest {
                     () -> in.expect("f32", List.of(6L, 4L)));
             names("tensor i64 is of type I64", () -> in.expect("i64", List.of(2L)));
             names("tensor truth is of type BOOL", () -> in.read("truth", 0, buffer(1)));
+            Buffer narrow = Buffer.wrap(MemorySegment.ofArray(new short[1]), DataType.BFLOAT16);
+            names("F32, and the buffer holds bfloat16", () -> in.read("f32", 0, narrow));
         }
     }
 
@@ -210,6 +212,7 @@ class SafetensorsTest {
             {"{'weight_map':{'third':'a.safetensors'}}", "tensor third in"},
             {"{'weight_map':{'first':'../a.safetensors'}}", "tensor first in '../a.safetensors'"},
             {"{'weight_map':{'first':'b.safetensors'}}", "b.safetensors"},
+            {"{'weight_map':{'first':'a\\u0000b'}}", "expected the name of a file"},
             {"{'metadata':{}}", "no weight_map"},
             {"{'weight_map'", "not the JSON"},
         };
