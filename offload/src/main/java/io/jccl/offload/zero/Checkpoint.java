@@ -21,13 +21,14 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.stream.Stream;
 import java.util.zip.CRC32C;
 
 /**
  * Files of a saved step. Each holds some range of each layer: a header with its CRC-32C, then for
- * each layer master parameters and moments in little-endian float32, then the CRC-32C of those. A
- * step is whole if the files of one save have every element.
+ * each layer master parameters and state tensors as in memory, then the CRC-32C of those. A step is
+ * whole if the files of one save have every element.
  */
 final class Checkpoint {
     /** The id of files that ranks wrote without asking each other. */
@@ -36,6 +37,7 @@ final class Checkpoint {
     private static final byte[] MAGIC = "JCCLZER1".getBytes(StandardCharsets.US_ASCII);
     private static final int BLOCK = 1 << 20;
     private static final int MOST_HEADER = 1 << 28;
+    private static final AtomicLong LAST_ID = new AtomicLong(ALONE);
     private static final String STEP = "step-";
     private static final String SUFFIX = ".shard";
 
@@ -106,9 +108,14 @@ final class Checkpoint {
         Buffer get(int layer, int k);
     }
 
-    /** A number that a float64 holds exactly. */
+    /**
+     * A number that a float64 holds exactly: until 2109 it is less than 2^52. Later saves of a step
+     * have larger ones.
+     */
     static long newId() {
-        return ThreadLocalRandom.current().nextLong(1, 1L << 52);
+        int random = ThreadLocalRandom.current().nextInt(1 << 10); // for jobs that save at once
+        long now = (System.currentTimeMillis() << 10) + random;
+        return LAST_ID.updateAndGet(last -> Math.max(last + 1, now));
     }
 
     long steps() {
@@ -152,11 +159,7 @@ final class Checkpoint {
                 for (long at = 0; at < s.byteSize(); at += BLOCK) {
                     int n = (int) Math.min(BLOCK, s.byteSize() - at);
                     block.clear().limit(n);
-                    MemorySegment to = MemorySegment.ofBuffer(block);
-                    to.copyFrom(s.asSlice(at, n));
-                    if (k == 0 || h.state.get(k - 1).unit() == 1) {
-                        swapIfBig(to);
-                    }
+                    MemorySegment.copy(s, at, MemorySegment.ofBuffer(block), 0, n);
                     crc.update(block);
                     block.rewind();
                     writeFully(c, block);
@@ -164,16 +167,6 @@ final class Checkpoint {
             }
         }
         writeFully(c, number((int) crc.getValue()));
-    }
-
-    private static void swapIfBig(MemorySegment s) {
-        if (ByteOrder.nativeOrder() == ByteOrder.LITTLE_ENDIAN) {
-            return;
-        }
-        for (long i = 0; i < s.byteSize(); i += Float.BYTES) {
-            var layout = java.lang.foreign.ValueLayout.JAVA_INT_UNALIGNED;
-            s.set(layout, i, Integer.reverseBytes(s.get(layout, i)));
-        }
     }
 
     private static ByteBuffer number(int x) {
@@ -220,6 +213,7 @@ final class Checkpoint {
                 .flip();
     }
 
+    /** Opens a file of this model and optimizer; only then its size can be known. */
     private static Shard open(
             Path file, String optimizer, List<StateTensor> state, List<ShardedLayer> layers)
             throws IOException {
@@ -245,12 +239,13 @@ final class Checkpoint {
                 throw damaged(file, "the checksum of its header is wrong");
             }
             Header h = decode(body, optimizer, state, layers);
-            long data = before + (long) length;
-            long whole = data + h.dataBytes() + Integer.BYTES;
-            if (c.size() != whole && h.optimizer.equals(optimizer)) {
+            Shard s = new Shard(file, h, before + (long) length);
+            check(s, layers, optimizer, state.size());
+            long whole = s.data + h.dataBytes() + Integer.BYTES;
+            if (c.size() != whole) {
                 throw damaged(file, "it has " + c.size() + " bytes, expected " + whole);
             }
-            return new Shard(file, h, data);
+            return s;
         }
     }
 
@@ -329,7 +324,6 @@ final class Checkpoint {
             files.sort(Comparator.naturalOrder());
             for (Path file : files) {
                 Shard s = open(file, optimizer, state, layers);
-                check(s, layers, optimizer, state.size());
                 saves.computeIfAbsent(s.header.id, id -> new ArrayList<>()).add(s);
             }
             String missing = step + " has no files";
@@ -434,9 +428,8 @@ final class Checkpoint {
                     for (long i = 0; i < bytes; i += BLOCK) {
                         block.clear().limit((int) Math.min(BLOCK, bytes - i));
                         readFully(c, at + i, block, s.file);
-                        MemorySegment got = MemorySegment.ofBuffer(block);
-                        swapIfBig(got);
-                        memory.asSlice(i, got.byteSize()).copyFrom(got);
+                        MemorySegment.copy(
+                                MemorySegment.ofBuffer(block), 0, memory, i, block.limit());
                     }
                 }
                 return;
@@ -452,11 +445,12 @@ final class Checkpoint {
                     int n = (int) Math.min(BLOCK / bytes * (long) unit, end - i);
                     block.clear().limit(Math.toIntExact(s.header.bytes(k, n)));
                     readFully(c, at + (i - r.from) / unit * bytes, block, s.file);
-                    MemorySegment got = MemorySegment.ofBuffer(block);
-                    if (unit == 1) {
-                        swapIfBig(got);
-                    }
-                    memory.asSlice((i - from) / unit * bytes, got.byteSize()).copyFrom(got);
+                    MemorySegment.copy(
+                            MemorySegment.ofBuffer(block),
+                            0,
+                            memory,
+                            (i - from) / unit * bytes,
+                            block.limit());
                     i += n;
                 }
             }

@@ -221,6 +221,9 @@ final class StateIo {
             checkpoint.verify();
         } catch (IOException e) {
             failure = e;
+        } catch (RuntimeException e) {
+            // For example of a folder whose names cannot be read; the others wait for this rank.
+            failure = new IOException("cannot load from " + folder + ": " + e, e);
         }
         ranks.vote(
                 checkpoint == null ? -1 : (double) checkpoint.steps(),

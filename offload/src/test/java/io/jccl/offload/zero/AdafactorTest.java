@@ -15,6 +15,7 @@ import io.jccl.offload.optim.LossScale;
 import io.jccl.offload.optim.OptimizerState;
 import io.jccl.offload.optim.TensorShape;
 import io.jccl.testkit.Messages;
+import java.io.IOException;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
@@ -316,6 +317,36 @@ class AdafactorTest {
                             });
                     finish(zero, rank, 2, 2e-6);
                 });
+    }
+
+    /** Means of rows and columns are as many as the shapes say: the model is compared first. */
+    @Test
+    void filesOfAnotherModelAreNotCalledDamaged(@TempDir Path folder) {
+        for (int rows : new int[] {16, 32}) {
+            Communicator.runLocal(
+                    1,
+                    c -> {
+                        try (ZeroOptimizer zero =
+                                ZeroOptimizer.create(
+                                        c,
+                                        List.of(
+                                                new ShardedLayer(
+                                                        "layer",
+                                                        List.of(
+                                                                new ShardedLayer.Tensor(
+                                                                        "w", rows * 8, 8)))),
+                                        Adafactor.defaults(),
+                                        ZeroOptions.stage(1))) {
+                            if (rows == 16) {
+                                zero.initialize((layer, tensor, values) -> {});
+                                zero.save(folder);
+                            } else {
+                                String m = Messages.of(IOException.class, () -> zero.load(folder));
+                                assertTrue(m.contains("of another model"), m);
+                            }
+                        }
+                    });
+        }
     }
 
     private static void finish(ZeroOptimizer zero, int rank, int ranks, double tolerance) {

@@ -14,6 +14,8 @@ import io.jccl.offload.optim.AdamW;
 import io.jccl.offload.optim.LossScale;
 import io.jccl.offload.optim.Optimizer;
 import java.io.IOException;
+import java.nio.file.FileSystem;
+import java.nio.file.FileSystems;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
@@ -218,6 +220,48 @@ class ZeroCheckpointTest {
                                 ShardedLayer.of("second", 24),
                                 Demo.LAYERS.get(2)));
         assertTrue(message.contains("its layer 1"), message);
+    }
+
+    @Test
+    void ofSeveralSavesOfAStepTheLastIsLoaded() {
+        world(
+                1,
+                options(0, Tier.DEVICE),
+                (zero, rank) -> {
+                    for (int i = 1; i <= 6; i++) {
+                        int mark = i;
+                        zero.initialize((layer, tensor, values) -> values.set(0, mark));
+                        zero.save(folder);
+                    }
+                    zero.load(folder);
+                    zero.forEachParameter(
+                            (layer, tensor, values) -> assertEquals(6, values.get(0)));
+                });
+    }
+
+    /** Whatever a rank's file system throws, the others do not wait for it. */
+    @Test
+    void aFolderThatOneRankCannotReadFailsOnAll() throws IOException {
+        twoSteps(1);
+        Path gone;
+        try (FileSystem zip =
+                FileSystems.newFileSystem(folder.resolve("a.zip"), Map.of("create", "true"))) {
+            gone = zip.getPath("/");
+        }
+        world(
+                2,
+                options(1, Tier.DEVICE),
+                (zero, rank) -> {
+                    if (rank == 0) {
+                        IOException e = assertThrows(IOException.class, () -> zero.load(gone));
+                        assertTrue(String.valueOf(e.getMessage()).contains("cannot load"));
+                    } else {
+                        JcclException e =
+                                assertThrows(JcclException.class, () -> zero.load(folder));
+                        assertTrue(
+                                String.valueOf(e.getMessage()).contains("rank 0 could not load"));
+                    }
+                });
     }
 
     /** Where nothing can be written, the error names the file, on the others the rank. */
