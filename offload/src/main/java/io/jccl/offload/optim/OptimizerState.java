@@ -15,9 +15,10 @@ import java.util.Objects;
 /**
  * Float32 parameters and the state tensors of an optimizer in host memory, and their file.
  *
- * <p>The file has a header of 64 bytes (in little-endian order the magic number, the number of
- * moments, the count of parameters and the step; the rest 0), then parameters and moments one after
- * the other, float32 in little-endian order, then the CRC-32C of all that.
+ * <p>The file has a header of 64 bytes (the magic number, the number of state tensors, the count of
+ * parameters and the step; the rest 0), then parameters and state tensors one after the other, each
+ * in {@linkplain StateTensor#type its type}, then the CRC-32C of all that. Numbers are
+ * little-endian, like the machines that run this library: files have what memory has.
  *
  * <p><b>Threads:</b> see {@link Optimizer}; save and restore while no step runs.
  */

@@ -1,11 +1,9 @@
 package io.jccl.offload.optim;
 
 import io.jccl.device.Buffer;
-import io.jccl.device.DataType;
 import io.jccl.internal.AtomicFile;
 import java.io.IOException;
 import java.lang.foreign.MemorySegment;
-import java.lang.foreign.ValueLayout;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.channels.FileChannel;
@@ -47,7 +45,7 @@ final class StateFile {
                             for (long at = 0; at < s.byteSize(); at += BLOCK) {
                                 int n = (int) Math.min(BLOCK, s.byteSize() - at);
                                 block.clear();
-                                copy(b, s, at, MemorySegment.ofBuffer(block), 0, n, true);
+                                MemorySegment.copy(s, at, MemorySegment.ofBuffer(block), 0, n);
                                 write(c, crc, block.position(n));
                             }
                         }
@@ -81,31 +79,6 @@ final class StateFile {
         while (block.hasRemaining()) {
             c.write(block);
         }
-    }
-
-    /** Copies, float32 in little-endian order on the side of the file. */
-    private static void copy(
-            Buffer of,
-            MemorySegment from,
-            long fromAt,
-            MemorySegment to,
-            long toAt,
-            int n,
-            boolean out) {
-        if (of.dataType() != DataType.FLOAT32) {
-            MemorySegment.copy(from, fromAt, to, toAt, n);
-            return;
-        }
-        var little = ValueLayout.JAVA_INT_UNALIGNED.withOrder(ByteOrder.LITTLE_ENDIAN);
-        var here = ValueLayout.JAVA_INT_UNALIGNED;
-        MemorySegment.copy(
-                from,
-                out ? here : little,
-                fromAt,
-                to,
-                out ? little : here,
-                toAt,
-                n / Integer.BYTES);
     }
 
     static long restore(List<Buffer> buffers, Path file) throws IOException {
@@ -159,7 +132,7 @@ final class StateFile {
                 for (long at = 0; at < s.byteSize(); at += BLOCK) {
                     int n = (int) Math.min(BLOCK, s.byteSize() - at);
                     read(c, block, base + at, n, file);
-                    copy(b, MemorySegment.ofBuffer(block), 0, s, at, n, false);
+                    MemorySegment.copy(MemorySegment.ofBuffer(block), 0, s, at, n);
                 }
                 base += s.byteSize();
             }
