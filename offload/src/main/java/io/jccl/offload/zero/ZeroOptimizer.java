@@ -49,13 +49,13 @@ import org.jspecify.annotations.Nullable;
  * created, see {@link #usage}, except for one layer in float32 during {@link #initialize} and
  * {@link #forEachParameter}.
  *
- * <p><b>Errors:</b> if a step fails, the state is that before or that after the step, never a
- * mixture; {@link #steps} shows which. If the communicator still works (for example if a store
- * fails on any rank), all ranks get an error and are back before the step, and {@link #step} may be
- * called again. If the communicator is broken, only {@link #saveAlone}, {@link #undoStep} and
- * {@link #close} can be used; the state is that before the step if the failure came before the
- * update, or if the previous state is kept. If a rank had updated some layers and not all, and has
- * no previous state, it refuses the mixture until {@link #load} or {@link #initialize}.
+ * <p><b>Errors:</b> if a step fails, {@link #steps} shows whether the state is that before or that
+ * after it. If the communicator still works (for example if a store fails on any rank), all ranks
+ * get an error and are back before the step, and {@link #step} may be called again. If the
+ * communicator is broken, only {@link #saveAlone}, {@link #undoStep} and {@link #close} can be
+ * used; the state is that before the step if the failure came before the update, or if the previous
+ * state is kept. If a rank may have updated some layers and not all, and has no previous state, it
+ * refuses the mixture until {@link #load} or {@link #initialize}.
  *
  * <p><b>Threads:</b> one at a time: the one that uses the communicator.
  */
@@ -595,14 +595,21 @@ public final class ZeroOptimizer implements AutoCloseable {
         return progress.steps;
     }
 
-    /** Frees all memory. Closing twice does nothing. */
+    /**
+     * Waits for parameters that are being gathered, and frees all memory. Closing twice does
+     * nothing.
+     *
+     * @throws JcclException if the calling thread was interrupted and the other ranks do not
+     *     gather: the memory is still written to, and is not freed. Abort the communicator, and
+     *     close again
+     */
     @Override
     public void close() {
         if (progress.closed) {
             return;
         }
-        progress.closed = true;
         windows.settle();
+        progress.closed = true;
         memory.close();
     }
 

@@ -10,6 +10,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.jccl.Communicator;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
+import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.offload.Tier;
 import io.jccl.offload.optim.Adam;
@@ -21,6 +22,7 @@ import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReferenceArray;
@@ -488,6 +490,36 @@ class ZeroFaultTest {
     @ValueSource(ints = {0, 2})
     void overflowOnOneRankSkipsTheStepOnAllInMoreStages(int stage) {
         overflowOnOneRankSkipsTheStepOnAll(stage);
+    }
+
+    /** Memory is not freed while a gather may write to it. */
+    @Tag("exhaustive") // an interrupted thread still waits a second
+    @Test
+    void closingOnAnInterruptedThreadCanBeRepeated() {
+        CountDownLatch interrupted = new CountDownLatch(1);
+        Communicator.runLocal(
+                2,
+                Demo.IN_RANK_ORDER,
+                comm -> {
+                    try (Demo.Memory memory = new Demo.Memory(Map.of());
+                            Stream user = comm.device().newStream()) {
+                        ZeroOptimizer zero = create(comm, ZeroOptions.stage(3), memory);
+                        Demo.initialize(zero, 1);
+                        if (comm.rank() == 0) {
+                            zero.gather(0, user);
+                            Thread.currentThread().interrupt();
+                            contains(zero::close, "was interrupted");
+                            assertTrue(Thread.interrupted());
+                            assertTrue(memory.device.stats().blocks() > 0);
+                            interrupted.countDown();
+                        } else {
+                            assertTrue(interrupted.await(20, TimeUnit.SECONDS));
+                            zero.gather(0, user);
+                        }
+                        zero.close();
+                        assertEquals(0, memory.device.stats().blocks());
+                    }
+                });
     }
 
     /** Faulty calls say what was expected, and change nothing. */
