@@ -13,12 +13,15 @@ import io.jccl.device.Event;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import java.time.Duration;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.Random;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CyclicBarrier;
-import java.util.concurrent.FutureTask;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.AfterEach;
@@ -222,23 +225,23 @@ class OffloadedBufferTest {
         }
     }
 
+    /** All wait for one move; which of them starts it is a race. */
     @Test
     void severalThreadsPinAtOnce() throws Exception {
-        CyclicBarrier start = new CyclicBarrier(2);
-        try (OffloadedBuffer b = buffer(Tier.PINNED, false)) {
-            for (int i = 0; i < 200; i++) {
-                Callable<Boolean> user =
-                        () -> {
-                            start.await();
-                            b.pin(Tier.DEVICE, WAIT);
-                            return true;
-                        };
-                FutureTask<Boolean> other = new FutureTask<>(user);
-                Thread.ofPlatform().start(other);
-                user.call();
-                other.get();
-                b.unpin(false);
-                b.unpin(false);
+        int users = 8;
+        CyclicBarrier start = new CyclicBarrier(users);
+        try (ExecutorService threads = Executors.newFixedThreadPool(users);
+                OffloadedBuffer b = buffer(Tier.PINNED, false)) {
+            Callable<Buffer> user =
+                    () -> {
+                        start.await();
+                        return b.pin(Tier.DEVICE, WAIT);
+                    };
+            for (int round = 0; round < 100; round++) {
+                for (Future<Buffer> f : threads.invokeAll(Collections.nCopies(users, user))) {
+                    assertSame(b.memory(Tier.DEVICE), f.get());
+                    b.unpin(false);
+                }
                 b.moveTo(Tier.PINNED, WAIT);
             }
         }
