@@ -709,8 +709,7 @@ class FaultTest {
                             }
                             comm.abort("no memory");
                         });
-        JcclException error =
-                assertThrows(JcclException.class, () -> world.getFirst().split(0, 0));
+        JcclException error = assertThrows(JcclException.class, () -> world.getFirst().split(0, 0));
         assertTrue(String.valueOf(error.getMessage()).contains("no memory"), error::toString);
         Waits.join(other, PATIENCE);
         world.forEach(Communicator::close);
