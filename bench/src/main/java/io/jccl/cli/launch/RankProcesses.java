@@ -13,6 +13,7 @@ import java.io.Writer;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
+import java.time.Duration;
 import java.time.LocalTime;
 import java.time.ZoneId;
 import java.time.format.DateTimeFormatter;
@@ -39,6 +40,9 @@ final class RankProcesses {
      * Some senders signal both a process and its group; a user cannot repeat a signal that fast.
      */
     private static final long SAME_SIGNAL_NANOS = TimeUnit.MILLISECONDS.toNanos(100);
+
+    /** The highest number of a signal. */
+    private static final int LAST_SIGNAL = 64;
 
     private static final DateTimeFormatter TIME = DateTimeFormatter.ofPattern("HH:mm:ss.SSS");
 
@@ -179,9 +183,11 @@ final class RankProcesses {
                 }
             }
             int status = await();
+            end();
+            long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(LAST_SECONDS);
             for (Thread r : readers) {
                 // A grandchild may hold the pipe open; the ranks themselves have ended.
-                r.join(TimeUnit.SECONDS.toMillis(LAST_SECONDS));
+                r.join(Duration.ofNanos(deadline - System.nanoTime()));
             }
             return status;
         } finally {
@@ -206,11 +212,13 @@ final class RankProcesses {
                 return false;
             }
             Process process;
+            String outName = logName(rank, "out");
+            String errName = logName(rank, "err");
             Writer outLog;
             Writer errLog;
             try {
-                outLog = log(rank, "out");
-                errLog = log(rank, "err");
+                outLog = log(outName);
+                errLog = log(errName);
                 process = builder.start();
             } catch (IOException e) {
                 err.println("jccl run: rank " + rank + " could not be started: " + e.getMessage());
@@ -225,29 +233,32 @@ final class RankProcesses {
                         case NONE -> false;
                     };
             String mark = marked ? "[" + rank + "] " : "";
-            forward(process.inputReader(), out, outLog, false, mark, rank + "-out");
-            forward(process.errorReader(), err, errLog, true, mark, rank + "-err");
+            forward(process.inputReader(), out, outLog, false, mark, outName);
+            forward(process.errorReader(), err, errLog, true, mark, errName);
             return true;
         }
     }
 
-    /** A rank's log file, opened for appending; null without a log folder. */
-    private @Nullable Writer log(int rank, String which) throws IOException {
-        if (settings.logs == null) {
-            return null;
-        }
-        String attempt = restart == 0 ? "" : ".restart-" + restart;
-        return Files.newBufferedWriter(
-                settings.logs.resolve("rank-" + rank + attempt + "." + which),
-                StandardOpenOption.CREATE,
-                StandardOpenOption.APPEND);
+    private String logName(int rank, String which) {
+        return "rank-" + rank + (restart == 0 ? "" : ".restart-" + restart) + "." + which;
+    }
+
+    /** A log file, opened for appending; null without a log folder. */
+    private @Nullable Writer log(String name) throws IOException {
+        return settings.logs == null
+                ? null
+                : Files.newBufferedWriter(
+                        settings.logs.resolve(name),
+                        StandardOpenOption.CREATE,
+                        StandardOpenOption.APPEND);
     }
 
     /**
-     * Forwards output lines.
+     * Forwards output lines, whatever becomes of their copy.
      *
      * @param isErr whether it is standard error, where the JVM's warnings appear
      * @param log the log file for a copy; null for none
+     * @param name that of the log file
      */
     private void forward(
             BufferedReader from,
@@ -259,6 +270,7 @@ final class RankProcesses {
         Thread reader =
                 new Thread(
                         () -> {
+                            Writer copy = log;
                             try (from;
                                     log) {
                                 String l = from.readLine();
@@ -274,9 +286,8 @@ final class RankProcesses {
                                                     : "";
                                     to.print(time + mark + l + "\n");
                                     to.flush();
-                                    if (log != null) {
-                                        log.write(time + l + "\n");
-                                        log.flush();
+                                    if (copy != null && !append(copy, time + l, name)) {
+                                        copy = null;
                                     }
                                 }
                             } catch (IOException e) {
@@ -287,6 +298,19 @@ final class RankProcesses {
         reader.setDaemon(true);
         reader.start();
         readers.add(reader);
+    }
+
+    /** Writes a line to a log; if that fails, reports it and returns false. */
+    private boolean append(Writer log, String line, String name) {
+        try {
+            log.write(line + "\n");
+            log.flush();
+            return true;
+        } catch (IOException e) {
+            err.println("jccl run: " + name + " is not written any more: " + e.getMessage());
+            err.flush();
+            return false;
+        }
     }
 
     /** The status of the rank whose failure ended the run, or 0. */
@@ -333,7 +357,7 @@ final class RankProcesses {
             }
         }
         String how =
-                exit.status > 128
+                exit.status > 128 && exit.status <= 128 + LAST_SIGNAL
                         ? "status " + exit.status + " (signal " + (exit.status - 128) + ")"
                         : "status " + exit.status;
         err.println(

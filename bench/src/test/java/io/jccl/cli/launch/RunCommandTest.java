@@ -9,9 +9,11 @@ import static org.junit.jupiter.api.Assumptions.assumeTrue;
 import io.jccl.cli.Main;
 import io.jccl.testkit.Workers;
 import java.io.BufferedReader;
+import java.io.FilterWriter;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.io.StringWriter;
+import java.io.Writer;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.nio.file.Files;
@@ -130,6 +132,41 @@ public class RunCommandTest {
         }
     }
 
+    /** Their output is read after they have been asked to end, not before. */
+    @Test
+    void theLastWordsOfRanksThatAreEndedAreForwarded(@TempDir Path folder) {
+        String script =
+                """
+                if [ $RANK = 0 ]; then
+                    while [ ! -e "$READY" ]; do sleep 0.01; done
+                    exit 255
+                fi
+                trap 'echo last words; exit' TERM
+                : > "$READY"
+                sleep 600 &
+                wait
+                """;
+        Writer slow =
+                new FilterWriter(out) {
+                    @Override
+                    public void write(String s, int from, int count) throws IOException {
+                        try {
+                            Thread.sleep(50);
+                        } catch (InterruptedException e) {
+                            throw new IOException(e);
+                        }
+                        super.write(s, from, count);
+                    }
+                };
+        String ready = "READY=" + folder.resolve("ready");
+        assertEquals(
+                255,
+                runShell(script, new PrintWriter(slow), "-n", "2", "--grace", "0", "-x", ready));
+        assertEquals("[1] last words\n", out.toString());
+        // Not a signal: there are 64 of them.
+        assertTrue(err.toString().contains("rank 0 failed first, with status 255\n"), err::toString);
+    }
+
     @ParameterizedTest
     @CsvSource({"-n, false, true"})
     void linesSayWhoseTheyAre(String option, boolean zero, boolean one) {
@@ -229,13 +266,17 @@ public class RunCommandTest {
      * alone, in a hundredth of a JVM's time.
      */
     private int runShell(String script, String... options) {
+        return runShell(script, new PrintWriter(out), options);
+    }
+
+    private int runShell(String script, PrintWriter to, String... options) {
         List<String> arguments = new ArrayList<>(List.of(options));
         arguments.addAll(List.of("--", "-c", script));
         return Main.execute(
                 "run",
                 new RunCommand(jccl -> List.of("/bin/sh"), List.of("-c")),
                 arguments.toArray(String[]::new),
-                new PrintWriter(out),
+                to,
                 new PrintWriter(err));
     }
 
@@ -332,6 +373,20 @@ public class RunCommandTest {
                 assertTrue(errors.getLast().matches(time + "error of " + rank), errors::toString);
             }
         }
+    }
+
+    @Test
+    void aLogThatCannotBeWrittenIsReportedOnceAndTheOutputGoesOn(@TempDir Path logs)
+            throws IOException {
+        Path full =
+                Files.createSymbolicLink(logs.resolve("rank-0.out"), Path.of("/dev/full"));
+        String[] options = {"-n", "1", "--log-dir", logs.toString()};
+        assertEquals(0, runShell("echo 1; echo 2; echo 3", options), err::toString);
+        Files.delete(full);
+        assertEquals("1\n2\n3\n", out.toString());
+        String text = err.toString();
+        assertTrue(text.startsWith("jccl run: rank-0.out is not written any more: "), text);
+        assertEquals(1, text.lines().count(), text);
     }
 
     @Test
@@ -459,6 +514,9 @@ public class RunCommandTest {
                 "-n 2 -x NO_SUCH_VARIABLE | -x names NO_SUCH_VARIABLE, which is not set here",
                 "-n 2 -x =3 | expected NAME or NAME=value",
                 "-n 2 -x RANK=3 | -x sets RANK, which jccl run sets itself",
+                "-n 2 -x JCCL_BIND=none | -x sets JCCL_BIND, which jccl run sets itself; use --bind",
+                "-n 2 -x TORCHELASTIC_MAX_RESTARTS=3 | which jccl run sets itself; use --max-restarts",
+                "-n 2 -x JCCL_JOB_ID=mine | -x sets JCCL_JOB_ID, which jccl run sets itself; leave it out",
                 "-n 0 | is not possible; give a whole number, 1 or more",
                 "-n 2 --log-dir /dev/null/x | --log-dir '/dev/null/x' cannot be made",
             })
