@@ -86,7 +86,7 @@ final class JavaCommand {
             if (options && takesValue(a) && i + 1 < arguments.size()) {
                 rest.add(arguments.get(++i));
                 options = !isMain(a);
-            } else if (!a.startsWith("-") && !a.startsWith("@")) {
+            } else if ((!a.startsWith("-") && !a.startsWith("@")) || a.startsWith("--module=")) {
                 options = false;
             }
         }

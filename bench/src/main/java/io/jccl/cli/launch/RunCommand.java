@@ -2,6 +2,7 @@ package io.jccl.cli.launch;
 
 import static io.jccl.cli.shell.Text.format;
 
+import io.jccl.CpuBinding;
 import io.jccl.cli.shell.BindOption;
 import io.jccl.cli.shell.Count;
 import io.jccl.cli.shell.RankOptions;
@@ -43,7 +44,15 @@ public final class RunCommand extends Subcommand {
     /** Variables that this command sets itself. */
     private static final Pattern OURS =
             Pattern.compile(
-                    "RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|GROUP_.*|TORCHELASTIC_RESTART_COUNT");
+                    "RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|GROUP_.*|TORCHELASTIC_RESTART_COUNT"
+                            + "|TORCHELASTIC_MAX_RESTARTS|JCCL_BIND|JCCL_NO_BUILD|JCCL_RUN_PID");
+
+    /** That of the run, which is free where several machines have to agree on it. */
+    private static final String JOB = "JCCL_JOB_ID";
+
+    /** Options that set some of them. */
+    private static final Map<String, String> OPTIONS =
+            Map.of(CpuBinding.VARIABLE, "--bind", "TORCHELASTIC_MAX_RESTARTS", "--max-restarts");
 
     /** The exit status of jccl commands for a usage error, which a restart cannot repair. */
     private static final int USAGE = 2;
@@ -254,9 +263,13 @@ public final class RunCommand extends Subcommand {
         for (String v : variables) {
             String name = v.replaceFirst("(?s)=.*", "");
             require(!name.isEmpty(), "-x is '" + v + "', expected NAME or NAME=value");
+            String option = OPTIONS.get(name);
             require(
-                    !OURS.matcher(name).matches(),
-                    "-x sets " + name + ", which jccl run sets itself; leave it out");
+                    !OURS.matcher(name).matches() && (nodes > 1 || !name.equals(JOB)),
+                    "-x sets "
+                            + name
+                            + ", which jccl run sets itself; "
+                            + (option == null ? "leave it out" : "use " + option));
             String value = v.contains("=") ? v.substring(v.indexOf('=') + 1) : System.getenv(name);
             require(
                     value != null,

@@ -52,6 +52,11 @@ class JavaCommandTest {
     }
 
     @Test
+    void whatFollowsTheMainModuleIsThePrograms() {
+        assertEquals(plus(OURS, "--module=a/A", "-p", "8080"), program("--module=a/A", "-p", "8080"));
+    }
+
+    @Test
     void theLauncherStartsJccl() {
         assertEquals(
                 List.of("/opt/jccl"),
