@@ -3,6 +3,7 @@ package io.jccl.cli.doctor;
 import io.jccl.cli.doctor.Facts.ConfigFile;
 import io.jccl.cli.doctor.Facts.Setting;
 import io.jccl.cli.doctor.Facts.Variable;
+import io.jccl.cli.shell.Secrets;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -14,20 +15,12 @@ import java.util.regex.Pattern;
  * Reads settings from the environment and configuration files. Never shows what may be a secret.
  */
 final class ConfigurationProbe {
-    private static final String HIDDEN = "(hidden)";
-
     /** Variables that affect collectives; others are private and are not shown. */
     private static final Pattern SHOWN =
             Pattern.compile(
                     "(NCCL|CUDA|NVIDIA|UCX|OMPI|PMIX|JCCL)_.*|LD_LIBRARY_PATH|LD_PRELOAD"
                             + "|CONDA_PREFIX|RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE"
                             + "|MASTER_ADDR|MASTER_PORT");
-
-    private static final Pattern SECRET =
-            Pattern.compile("TOKEN|SECRET|PASS|KEY|CREDENTIAL", Pattern.CASE_INSENSITIVE);
-
-    /** User name and password in an address. */
-    private static final Pattern USER_INFO = Pattern.compile("(?<=://)[^/@\\s]+(?=@)");
 
     private final Machine machine;
 
@@ -51,14 +44,10 @@ final class ConfigurationProbe {
         new TreeMap<>(all)
                 .forEach((name, value) -> {
                     if (names.matcher(name).matches()) {
-                        shown.add(new Variable(name, safe(name, value)));
+                        shown.add(new Variable(name, Secrets.hidden(name, value)));
                     }
                 });
         return List.copyOf(shown);
-    }
-
-    private static String safe(String name, String value) {
-        return SECRET.matcher(name).find() ? HIDDEN : USER_INFO.matcher(value).replaceAll(HIDDEN);
     }
 
     /**
@@ -102,8 +91,8 @@ final class ConfigurationProbe {
                 continue;
             }
             String name = line.substring(0, equals);
-            settings.add(
-                    new Setting(name, safe(name, line.substring(equals + 1)), setBy.get(name)));
+            String value = Secrets.hidden(name, line.substring(equals + 1));
+            settings.add(new Setting(name, value, setBy.get(name)));
             setBy.putIfAbsent(name, path);
         }
         return List.copyOf(settings);

@@ -13,6 +13,7 @@ import io.jccl.bench.Report;
 import io.jccl.cli.report.Reports;
 import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
+import io.jccl.cli.shell.Secrets;
 import io.jccl.cli.shell.Version;
 import io.jccl.topology.cost.Prediction;
 import java.io.IOException;
@@ -32,7 +33,7 @@ import org.jspecify.annotations.Nullable;
 final class JsonReport implements Report {
     private static final int SCHEMA = 1;
 
-    /** Variables that affect a run; others are private and may hold secrets. */
+    /** Variables that affect a run; others are private. */
     private static final List<String> RECORDED =
             words(
                     "JCCL_ NCCL_ CUDA_ OMPI_ PMI_ PMIX_RANK SLURM_ OMP_ RANK WORLD_SIZE"
@@ -70,7 +71,7 @@ final class JsonReport implements Report {
         new TreeMap<>(environment)
                 .forEach((name, value) -> {
                     if (RECORDED.stream().anyMatch(name::startsWith)) {
-                        env.add(name + "=" + value);
+                        env.add(name + "=" + Secrets.hidden(name, value));
                     }
                 });
         // The engine is a key of JCCL's own; tools that read the file find the key they expect.

@@ -9,6 +9,7 @@ import io.jccl.bench.Report;
 import io.jccl.cli.shell.Sizes;
 import io.jccl.cli.shell.Verdict;
 import io.jccl.cli.shell.Version;
+import java.io.IOException;
 import java.io.PrintWriter;
 import java.math.BigDecimal;
 import java.math.MathContext;
@@ -168,8 +169,9 @@ final class TableReport implements Report {
         return text.toString();
     }
 
+    /** Fails if nobody reads the table any more, since a run may be endless. */
     @Override
-    public void line(Line line) {
+    public void line(Line line) throws IOException {
         println(
                 format(
                                 "%12d  %12d  %8s  %6s  %6d",
@@ -177,7 +179,9 @@ final class TableReport implements Report {
                         + side(line.outOfPlace())
                         + side(line.inPlace())
                         + (timestamps ? "  " + line.time().format(TIMESTAMP) : ""));
-        out.flush();
+        if (out.checkError()) {
+            throw new IOException("standard output is closed");
+        }
     }
 
     private String side(@Nullable Measurement m) {

@@ -12,9 +12,11 @@ import io.jccl.bench.PerfRun;
 import io.jccl.cli.Main;
 import io.jccl.cli.shell.Version;
 import io.jccl.device.Buffer;
+import java.io.FilterWriter;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.io.StringWriter;
+import java.io.Writer;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.EnumSet;
@@ -190,6 +192,30 @@ class PerfCommandTest {
         assertFalse(text.contains("\tat "), text);
     }
 
+    /** As {@code | head} leaves it; such a run ends in no other way. */
+    @Test
+    void anEndlessRunEndsWhenNobodyReadsItsTable() {
+        Writer head =
+                new FilterWriter(out) {
+                    @Override
+                    public void write(String s, int from, int count) throws IOException {
+                        if (lines().size() == 2) {
+                            throw new IOException("Broken pipe");
+                        }
+                        super.write(s, from, count);
+                    }
+                };
+        int status =
+                Main.execute(
+                        "all_reduce -N 0 -b 8 -e 8 -g 2 -n 1 -w 0".split(" "),
+                        new PrintWriter(head),
+                        new PrintWriter(err));
+        assertEquals(1, status);
+        assertEquals(
+                "jccl all_reduce: rank 0 failed: java.io.IOException: standard output is closed\n",
+                err.toString());
+    }
+
     @Test
     void uncheckedResultsSaySo() {
         assertEquals(0, execute("all_gather -b 4K -e 4K -g 2 -n 1 -w 0 -c 0"));
@@ -232,7 +258,8 @@ class PerfCommandTest {
     void writesJson(@TempDir Path folder) throws IOException {
         Path file = folder.resolve("run.json");
         String line = "-b 1K -e 4K -f 2 -g 2 -n 3 -I 1 -J " + file;
-        Map<String, String> env = Map.of("JCCL_X", "1", "SECRET", "2");
+        Map<String, String> env =
+                Map.of("JCCL_X", "1", "OTHER", "2", "JCCL_STORE_SECRET", "3", "SLURM_JWT", "4");
         assertEquals(0, execute(Collective.ALL_TO_ALL, PerfRun.Seam.NONE, env, line));
         JsonNode root = new ObjectMapper().readTree(file.toFile());
         TreeSet<String> keys = new TreeSet<>();
@@ -256,7 +283,9 @@ class PerfCommandTest {
                                 "out_of_bounds",
                                 "average_bus_bandwidth")),
                 keys);
-        assertEquals("[\"JCCL_X=1\"]", root.get("env").toString());
+        assertEquals(
+                "[\"JCCL_STORE_SECRET=(hidden)\",\"JCCL_X=1\",\"SLURM_JWT=(hidden)\"]",
+                root.get("env").toString());
         assertEquals(2, root.get("devices").size());
         assertEquals(3, root.get("results").size());
         JsonNode result = root.get("results").get(1);
