@@ -70,23 +70,24 @@ public record MatmulPlan(long n, int ranks, int high, long width, long depth) {
                 }
             }
         }
-        if (best == null) {
-            throw new IllegalArgumentException(
-                    "--device-memory is "
-                            + deviceBytes
-                            + " bytes, but the smallest tiles of a product of "
-                            + n
-                            + " need "
-                            + new MatmulPlan(
-                                            n,
-                                            ranks,
-                                            (int) least,
-                                            Math.min(n, 16),
-                                            Math.min(most, SHALLOWEST))
-                                    .deviceBytes()
-                            + "; raise it");
+        if (best != null) {
+            return best;
         }
-        return best;
+        // The sizes above need not end on the smallest tiles.
+        MatmulPlan smallest =
+                new MatmulPlan(
+                        n, ranks, (int) least, Math.min(n, 16), Math.min(most, SHALLOWEST));
+        if (smallest.deviceBytes() <= deviceBytes) {
+            return smallest;
+        }
+        throw new IllegalArgumentException(
+                "--device-memory is "
+                        + deviceBytes
+                        + " bytes, but the smallest tiles of a product of "
+                        + n
+                        + " need "
+                        + smallest.deviceBytes()
+                        + "; raise it");
     }
 
     /** Device memory that a rank needs: two each of tiles of C, panels of A, and of B twice. */

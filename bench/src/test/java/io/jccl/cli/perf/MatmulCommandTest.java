@@ -178,7 +178,6 @@ class MatmulCommandTest {
         long seed = System.nanoTime();
         System.out.println("MatmulCommandTest seed " + seed);
         Random random = new Random(seed);
-        int made = 0;
         for (int round = 0; round < 2000; round++) {
             long n = 1L + random.nextInt(random.nextBoolean() ? 60_000 : 300);
             int ranks = 1 + random.nextInt((int) Math.min(n, 64));
@@ -187,10 +186,10 @@ class MatmulCommandTest {
             try {
                 plan = MatmulPlan.of(n, ranks, memory);
             } catch (IllegalArgumentException e) {
-                assertTrue(String.valueOf(e.getMessage()).contains("raise it"), e::toString);
-                continue;
+                String message = String.valueOf(e.getMessage());
+                memory = Long.parseLong(message.replaceAll(".* need |; raise it", ""));
+                plan = MatmulPlan.of(n, ranks, memory);
             }
-            made++;
             String what = "seed " + seed + " round " + round + " " + plan + " in " + memory;
             assertTrue(plan.deviceBytes() <= memory, what);
             long at = 0;
@@ -216,7 +215,6 @@ class MatmulCommandTest {
                 assertEquals(plan.rows(r).count(), rows, what);
             }
         }
-        assertTrue(made > 200, "only " + made + " plans");
         // The notes' task: 10 GB each, on four devices of 4 GiB.
         MatmulPlan task = MatmulPlan.of(50_000, 4, 4L << 30);
         assertEquals(1, task.high());
