@@ -45,6 +45,7 @@ final class DeepSpeedFile {
     private static final String PARAMETERS = ZERO + "offload_param.device";
     private static final String DECAY = "optimizer.params.weight_decay";
     private static final String CLIP = "gradient_clipping";
+    private static final String SCALE_POWER = "fp16.initial_scale_power";
 
     /** What a value is made of, and what was expected instead. */
     private record Kind(String expected, Function<JsonNode, @Nullable Object> value) {}
@@ -107,6 +108,7 @@ final class DeepSpeedFile {
                     PARAMETERS,
                     DECAY,
                     CLIP,
+                    SCALE_POWER,
                     BETAS,
                     SCHEDULE,
                     WARMUP_TYPE,
@@ -136,7 +138,6 @@ final class DeepSpeedFile {
     private static final Map<String, String> SCALE =
             Map.ofEntries(
                     entry("fp16.loss_scale", "0.0"),
-                    entry("fp16.initial_scale_power", "16.0"),
                     entry("fp16.loss_scale_window", "2000.0"),
                     entry("fp16.hysteresis", "1.0"));
 
@@ -231,6 +232,9 @@ final class DeepSpeedFile {
                 unknown.add(key);
             }
         });
+        if (scaled && leaves.containsKey(SCALE_POWER)) {
+            flags.put("--loss-scale", Math.pow(2, number(SCALE_POWER)));
+        }
         clippingAndDecay();
         betas();
         schedule();
@@ -389,7 +393,8 @@ final class DeepSpeedFile {
         if (!leaves.containsKey(MICRO)) {
             return;
         }
-        long each = (long) count(MICRO, 1) * (int) flags.getOrDefault("--accumulate", 1);
+        Integer accumulate = given(line, "--accumulate", flags.get("--accumulate"));
+        long each = (long) count(MICRO, 1) * (accumulate == null ? 1 : accumulate);
         Object total = flags.get("--batch");
         if (total instanceof Integer all) {
             if (all % each != 0) {
@@ -402,10 +407,7 @@ final class DeepSpeedFile {
             }
             flags.put("--dp", (int) (all / each));
         } else {
-            Integer dp =
-                    given(line, "--dp")
-                            ? line.getCommandSpec().findOption("--dp").getValue()
-                            : null;
+            Integer dp = given(line, "--dp", null);
             if (dp == null) {
                 throw new IllegalArgumentException(
                         format(
@@ -419,6 +421,16 @@ final class DeepSpeedFile {
 
     private static boolean given(CommandLine line, String option) {
         return line.getParseResult().hasMatchedOption(option);
+    }
+
+    /** The count that the command line gives, or else another. */
+    private static @Nullable Integer given(
+            CommandLine line, String option, @Nullable Object otherwise) {
+        Object value =
+                given(line, option)
+                        ? line.getCommandSpec().findOption(option).getValue()
+                        : otherwise;
+        return (Integer) value;
     }
 
     /**

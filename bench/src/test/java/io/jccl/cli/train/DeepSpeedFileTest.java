@@ -153,10 +153,10 @@ class DeepSpeedFileTest {
     @Test
     void float16HasALossScale() throws IOException {
         String config =
-                "{\"fp16\": {\"enabled\": true, \"loss_scale\": 0, \"initial_scale_power\": 16},"
+                "{\"fp16\": {\"enabled\": true, \"loss_scale\": 0, \"initial_scale_power\": 10},"
                         + " \"train_batch_size\": 4}";
         assertEquals(0, train(config), err::toString);
-        assertTrue(out.toString().contains(" --fp16"), out::toString);
+        assertTrue(out.toString().contains(" --fp16 --loss-scale 1024.0\n"), out::toString);
         assertTrue(out.toString().contains("steps left out"), out::toString);
     }
 
@@ -210,6 +210,15 @@ class DeepSpeedFileTest {
         assertEquals(0, train(config, "--dp", "2", "--json", json.toString()), err::toString);
         assertTrue(out.toString().contains("--batch 12"), out::toString);
         assertEquals(2, run(json).get("dp").asInt());
+    }
+
+    /** Of the micro-batches too, which the file has not counted. */
+    @Test
+    void theCommandLinesAccumulationCountsForTheBatch() throws IOException {
+        String config =
+                "{\"train_micro_batch_size_per_gpu\": 4, \"gradient_accumulation_steps\": 3}";
+        assertEquals(0, train(config, "--dp", "2", "--accumulate", "2"), err::toString);
+        assertTrue(out.toString().contains("--batch 16"), out::toString);
     }
 
     @Test
