@@ -65,6 +65,11 @@ public enum Engine {
                 : IntStream.range(first, first + ranks).mapToObj(Engine::gpu).toList();
     }
 
+    /** What ranks of this process compute on: the model of its first GPU, or CPU. */
+    public String processor() {
+        return this == NCCL ? Cuda.info(gpu(0)).model() : "CPU";
+    }
+
     /** The communicator of the one rank that this process is. */
     public Communicator join(Map<String, String> environment, CommunicatorOptions options) {
         return this == MPI

@@ -8,7 +8,6 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.jccl.cli.shell.Amounts;
 import io.jccl.cli.shell.Engine;
 import io.jccl.cli.shell.Version;
-import io.jccl.device.Cuda;
 import io.jccl.internal.Cpus;
 import io.jccl.train.Techniques;
 import io.jccl.train.fit.Attempt;
@@ -44,13 +43,9 @@ final class FitReport {
                 settings.hidden(),
                 settings.batch(),
                 settings.context(),
-                device(),
+                engine.processor(),
                 Cpus.processors(),
                 Runtime.version());
-    }
-
-    private String device() {
-        return engine == Engine.NCCL ? Cuda.info(settings.devices().getFirst()).model() : "CPU";
     }
 
     void print(PrintWriter out) {
@@ -117,7 +112,7 @@ final class FitReport {
         top.put("version", Version.TEXT);
         top.put("setting", subtitle());
         top.put("engine", engine.text());
-        top.put("device", device());
+        top.put("device", engine.processor());
         top.put("processors", Cpus.processors());
         top.put("java", Runtime.version().toString());
         top.put("ranks", settings.ranks());

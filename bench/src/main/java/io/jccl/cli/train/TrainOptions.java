@@ -120,8 +120,10 @@ final class TrainOptions {
             defaultValue = "none",
             paramLabel = "<none|host|nvme|state>",
             description =
-                    "Where parameters, gradients and optimizer state are stored; nvme only"
-                            + " holds the last, and state leaves the others on the device (default: ${DEFAULT-VALUE}).")
+                    "Where parameters, gradients and optimizer state are stored; host: all in pinned"
+                            + " memory; nvme: optimizer state on the drive, the rest pinned; state:"
+                            + " optimizer state on the drive, the rest on the device (default:"
+                            + " ${DEFAULT-VALUE}).")
     String offload = "none";
 
     @Option(

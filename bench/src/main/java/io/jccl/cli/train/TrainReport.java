@@ -6,6 +6,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.jccl.cli.shell.Verdict;
+import io.jccl.cli.shell.Engine;
 import io.jccl.cli.shell.Version;
 import io.jccl.internal.Cpus;
 import io.jccl.parallel.Compression;
@@ -100,8 +101,11 @@ final class TrainReport {
         }
 
         String name() {
-            boolean gpus = result.engine().equals("nccl");
-            return techniques() + experts(result.settings().shape()) + (gpus ? ", cuda" : "");
+            return techniques() + experts(result.settings().shape()) + (onGpu() ? ", cuda" : "");
+        }
+
+        boolean onGpu() {
+            return result.engine().equals("nccl");
         }
     }
 
@@ -118,9 +122,13 @@ final class TrainReport {
     /** The settings in one line. */
     String subtitle() {
         RunSettings s = runs.getFirst().result().settings();
+        // The first one of a comparison is on the CPU.
+        Engine engine = runs.getLast().onGpu() ? Engine.NCCL : Engine.HOST;
         return model(s, text, oneRouter())
                 + mixture(s.shape())
-                + format("; CPU, %d processors, JDK %s", Cpus.processors(), Runtime.version());
+                + format(
+                        "; %s, %d processors, JDK %s",
+                        engine.processor(), Cpus.processors(), Runtime.version());
     }
 
     /** Settings of experts that have no word of their own in a line, and the capacity. */
@@ -162,7 +170,8 @@ final class TrainReport {
     }
 
     void print(PrintWriter out) {
-        TrainResult r = runs.getLast().result();
+        Run last = runs.getLast();
+        TrainResult r = last.result();
         if (r.losses().isEmpty()) {
             out.printf("# the checkpoint has %d steps already%n", r.first());
             out.flush();
@@ -186,11 +195,10 @@ final class TrainReport {
             line(out, "loss scale", text, r.lossScale(), r.skipped());
         }
         if (r.measured() > 0) {
-            boolean onGpu = r.engine().equals("nccl");
             line(
                     out,
                     "communication",
-                    onGpu
+                    last.onGpu()
                             ? "%.1f %% of a step operations run on the GPU (over %d steps)"
                             : "%.1f %% of a step is waited for (over %d steps)",
                     100 * r.share(),

@@ -109,6 +109,8 @@ class TrainCudaTest {
         Result r = jccl(Map.of(), more + onGpu + " --save " + gpu + " -J " + json);
         assertEquals(0, r.status(), r::toString);
         assertTrue(difference(expected, read(json)) <= TOLERANCE, r::toString);
+        String setting = new ObjectMapper().readTree(json.toFile()).findPath("setting").asText();
+        assertTrue(setting.contains("; jccl fake 0, "), setting);
 
         // What the GPU wrote: two steps on, the CPU goes on alike from its own and from these.
         Path own = output.resolve("own");
