@@ -6,6 +6,8 @@ import io.jccl.compute.Compute;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
+import io.jccl.gemm.Matmul;
+import io.jccl.gemm.Matrix;
 import io.jccl.internal.Statistics;
 import io.jccl.offload.Budgets;
 import io.jccl.offload.BufferPool;
@@ -59,7 +61,9 @@ public final class OffloadRun implements AutoCloseable {
     private final AtomicReference<@Nullable String> wrong = new AtomicReference<>();
     private final @Nullable Buffer back;
     private final Runnable work;
-    private final @Nullable GpuGemm gemm;
+
+    /** Enqueues a matrix product as a layer's work on a GPU; null if the work is another. */
+    private final @Nullable Consumer<Stream> product;
 
     /** Runs a kernel as a layer's work on a GPU, unless that is a product. */
     private final @Nullable Compute kernels;
@@ -201,7 +205,7 @@ public final class OffloadRun implements AutoCloseable {
                             ? open.add(pinned.allocate(DataType.INT64, config.layerBytes() / 8))
                             : null;
             boolean onGpu = config.gemm() > 0 && config.isCuda();
-            gemm = onGpu ? open.add(new GpuGemm(config.device(), config.gemm())) : null;
+            product = onGpu ? product(config.gemm()) : null;
             kernels = config.isCuda() && !onGpu ? open.add(Compute.of(config.device())) : null;
             if (config.gemm() > 0 && !onGpu) {
                 busy.prepareGemm(config.gemm());
@@ -213,6 +217,16 @@ public final class OffloadRun implements AutoCloseable {
                 open.close();
             }
         }
+    }
+
+    private Consumer<Stream> product(int n) {
+        long count = (long) n * n;
+        Matmul matmul = open.add(Matmul.of(config.device(), 1));
+        Buffer all = open.add(config.device().allocate(DataType.FLOAT32, 3 * count));
+        Matrix a = Matrix.of(all, 0, n, n, n);
+        Matrix b = Matrix.of(all, count, n, n, n);
+        Matrix c = Matrix.of(all, 2 * count, n, n, n);
+        return stream -> matmul.multiply(a, b, c, stream);
     }
 
     private void fill(@Nullable TierStore store) {
@@ -344,8 +358,8 @@ public final class OffloadRun implements AutoCloseable {
     }
 
     private void enqueueWork(Stream stream) {
-        if (gemm != null) {
-            gemm.enqueue(stream);
+        if (product != null) {
+            product.accept(stream);
         } else if (kernels != null) {
             for (int i = 0; i < spins.size(); i++) {
                 kernels.spin(spins.get(i), stream);
