@@ -8,11 +8,11 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.jccl.bench.BandwidthCase;
 import io.jccl.bench.BandwidthRun;
 import io.jccl.cli.report.Reports;
+import io.jccl.cli.shell.Amounts;
 import io.jccl.cli.shell.Drives;
 import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Progress;
-import io.jccl.cli.shell.Sizes;
 import io.jccl.cli.shell.Subcommand;
 import io.jccl.cli.shell.Verdict;
 import io.jccl.cli.shell.Version;
@@ -55,7 +55,7 @@ public final class BandwidthCommand extends Subcommand {
     @Option(
             names = {"-b", "--bufferSize"},
             paramLabel = "<size>",
-            converter = Sizes.Converter.class,
+            converter = Amounts.Bytes.class,
             description = "Bytes of a copy (default: 512M with GPUs, 64M without).")
     private @Nullable Long bytes;
 

@@ -17,7 +17,6 @@ import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.RankOptions;
-import io.jccl.cli.shell.Sizes;
 import io.jccl.cli.shell.Subcommand;
 import io.jccl.cli.shell.Version;
 import io.jccl.device.Buffer;
@@ -69,7 +68,7 @@ public final class MatmulCommand extends Subcommand {
     @Option(
             names = "--device-memory",
             paramLabel = "<size>",
-            converter = Sizes.Converter.class,
+            converter = Amounts.Bytes.class,
             description =
                     "Most device memory of a rank; with the host engine host memory too"
                             + " (default: an eighth of one matrix).")

@@ -8,11 +8,11 @@ import io.jccl.bench.OffloadRun;
 import io.jccl.bindings.NativeLibraries;
 import io.jccl.bindings.NativeLibraryUnavailableException;
 import io.jccl.cli.report.Reports;
+import io.jccl.cli.shell.Amounts;
 import io.jccl.cli.shell.Drives;
 import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Progress;
-import io.jccl.cli.shell.Sizes;
 import io.jccl.cli.shell.Subcommand;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
@@ -61,7 +61,7 @@ public final class OffloadCommand extends Subcommand {
     @Option(
             names = "--layer-bytes",
             paramLabel = "<size>",
-            converter = Sizes.Converter.class,
+            converter = Amounts.Bytes.class,
             defaultValue = "16M",
             description =
                     "Parameters of a layer, a multiple of 8 bytes (default:"
@@ -71,7 +71,7 @@ public final class OffloadCommand extends Subcommand {
     @Option(
             names = "--device-memory",
             paramLabel = "<size>",
-            converter = Sizes.Converter.class,
+            converter = Amounts.Bytes.class,
             description = "Device memory to use (default: three layers).")
     private @Nullable Long deviceBudget;
 
@@ -142,7 +142,7 @@ public final class OffloadCommand extends Subcommand {
     @Option(
             names = "--chunk",
             paramLabel = "<size>",
-            converter = Sizes.Converter.class,
+            converter = Amounts.Bytes.class,
             defaultValue = "4M",
             description = "Bytes of a chunk of a copy (default: ${DEFAULT-VALUE}).")
     private long chunk;

@@ -12,6 +12,7 @@ import io.jccl.bench.PerfConfig.Blocking;
 import io.jccl.bench.PerfConfig.Memory;
 import io.jccl.bench.PerfConfig.Timing;
 import io.jccl.bench.Split;
+import io.jccl.cli.shell.Amounts;
 import io.jccl.cli.shell.Count;
 import io.jccl.cli.shell.Engine;
 import io.jccl.cli.shell.RankOptions;
@@ -44,21 +45,21 @@ final class PerfOptions {
     @Option(
             names = {"-b", "--minbytes"},
             paramLabel = "<size>",
-            converter = Sizes.Converter.class,
+            converter = Amounts.Bytes.class,
             description = "Smallest size; K, M, G and T are powers of 1024 (default: 32M).")
     private long minBytes = 32L << 20;
 
     @Option(
             names = {"-e", "--maxbytes"},
             paramLabel = "<size>",
-            converter = Sizes.Converter.class,
+            converter = Amounts.Bytes.class,
             description = "Largest size (default: 32M, or -b if that is larger).")
     private long maxBytes = NOT_GIVEN;
 
     @Option(
             names = {"-i", "--stepbytes"},
             paramLabel = "<size>",
-            converter = Sizes.Converter.class,
+            converter = Amounts.Bytes.class,
             description = "Step between sizes, unless -f is given (default: 1M).")
     private long stepBytes = 1L << 20;
 

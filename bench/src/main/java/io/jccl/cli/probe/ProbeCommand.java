@@ -11,11 +11,11 @@ import io.jccl.bench.probe.ProbeSection;
 import io.jccl.cli.doctor.Hardware;
 import io.jccl.cli.doctor.Machine;
 import io.jccl.cli.report.Reports;
+import io.jccl.cli.shell.Amounts;
 import io.jccl.cli.shell.Count;
 import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Progress;
-import io.jccl.cli.shell.Sizes;
 import io.jccl.cli.shell.Subcommand;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
@@ -106,7 +106,7 @@ public final class ProbeCommand extends Subcommand {
     @Option(
             names = "--max-bytes",
             paramLabel = "<size>",
-            converter = Sizes.Converter.class,
+            converter = Amounts.Bytes.class,
             defaultValue = "256M",
             description =
                     "Largest tensor, working set, copy and message (default: ${DEFAULT-VALUE}).")

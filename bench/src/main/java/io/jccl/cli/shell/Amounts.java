@@ -7,7 +7,7 @@ import java.util.regex.Pattern;
 import picocli.CommandLine.ITypeConverter;
 import picocli.CommandLine.TypeConversionException;
 
-/** Large numbers as people write them: memory and parameters. */
+/** Large numbers as people write them: bytes and parameters. */
 public final class Amounts {
     private static final Pattern BYTES =
             Pattern.compile("(\\d+(?:\\.\\d+)?)(?:([KMGTP])(I?B)?|B)?");
@@ -35,7 +35,7 @@ public final class Amounts {
     }
 
     /**
-     * Parses an amount of memory.
+     * Parses a number of bytes.
      *
      * @param text such as {@code 16G} or {@code 16GiB} (powers of 1024), {@code 330GB} (of 1000) or
      *     {@code 1.5T}
@@ -55,9 +55,9 @@ public final class Amounts {
         throw new TypeConversionException(
                 "'"
                         + text
-                        + "' is not an amount of memory; give a number with K, M, G, T or P (powers"
-                        + " of 1024, as do KiB, GiB) or KB, GB, TB (powers of 1000), such as 16G, 330GB"
-                        + " or 1.5T");
+                        + "' is not a number of bytes; give one with K, M, G, T or P (powers of 1024,"
+                        + " as KiB and GiB are) or KB, GB, TB (powers of 1000), such as 64K, 330GB or"
+                        + " 1.5T");
     }
 
     /**

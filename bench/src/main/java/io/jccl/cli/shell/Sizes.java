@@ -2,11 +2,8 @@ package io.jccl.cli.shell;
 
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Locale;
-import picocli.CommandLine.ITypeConverter;
-import picocli.CommandLine.TypeConversionException;
 
-/** Sizes in bytes as the command line takes them, and the sequences that a run goes through. */
+/** The sequences of sizes that a run goes through, and sizes as text. */
 public final class Sizes {
     /** More lines than anyone reads: a step that was meant to be larger. */
     private static final int MAX_LINES = 100_000;
@@ -14,41 +11,6 @@ public final class Sizes {
     private static final String UNITS = "KMGT";
 
     private Sizes() {}
-
-    /** Turns an option's value into bytes. */
-    public static final class Converter implements ITypeConverter<Long> {
-        @Override
-        public Long convert(String value) {
-            return parse(value);
-        }
-    }
-
-    /**
-     * Parses a size.
-     *
-     * @param text a whole number, with K, M, G or T for powers of 1024
-     * @return bytes
-     * @throws TypeConversionException if it is none
-     */
-    static long parse(String text) {
-        String t = text.trim().toUpperCase(Locale.ROOT);
-        int unit = t.isEmpty() ? -1 : UNITS.indexOf(t.charAt(t.length() - 1));
-        String digits = unit < 0 ? t : t.substring(0, t.length() - 1);
-        int shift = 10 * (unit + 1);
-        try {
-            long number = Long.parseLong(digits);
-            if (number >= 0 && number <= Long.MAX_VALUE >> shift) {
-                return number << shift;
-            }
-        } catch (NumberFormatException e) {
-            // Reported below, with the other ways to be wrong.
-        }
-        throw new TypeConversionException(
-                "'"
-                        + text
-                        + "' is not a size; give a whole number of bytes, or one with K, M, G or"
-                        + " T after it (powers of 1024), such as 8, 64K or 1G");
-    }
 
     /**
      * The sizes of a run, smallest first.

@@ -1,8 +1,8 @@
 package io.jccl.cli.topo;
 
+import io.jccl.cli.shell.Amounts;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Output;
-import io.jccl.cli.shell.Sizes;
 import io.jccl.cli.shell.Subcommand;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Topology;
@@ -123,7 +123,7 @@ public final class TopoCommand extends Subcommand {
             names = "--size",
             paramLabel = "<size>",
             split = ",",
-            converter = Sizes.Converter.class,
+            converter = Amounts.Bytes.class,
             description =
                     "Sizes to predict; K, M, G and T are powers of 1024 (default: from 8 to 8G).")
     private List<Long> sizes = new ArrayList<>();

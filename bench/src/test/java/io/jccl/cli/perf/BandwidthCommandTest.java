@@ -173,7 +173,8 @@ class BandwidthCommandTest {
             Result r = run(line.startsWith("--device") ? line : "--device host " + line);
             assertEquals(2, r.status, line + r);
             assertTrue(
-                    r.err.contains("expected") || r.err.contains("not a size"), line + " " + r.err);
+                    r.err.contains("expected") || r.err.contains("not a number of bytes"),
+                    line + " " + r.err);
         }
         Result noFolder = run("--device host --nvme /no/such/folder");
         assertEquals(2, noFolder.status);

@@ -372,7 +372,7 @@ class PlanCommandTest {
         "--params 1B --gpus 0, is 0",
         "--params 1B --machines 0, is 0",
         "--params 1B --device-memory 0, is 0",
-        "--params 1B --device-memory 16X, \"'16X' is not an amount of memory\"",
+        "--params 1B --device-memory 16X, \"'16X' is not a number of bytes\"",
         "--params 1B --device-memory 99999999P, 99999999P",
         "--params 1B --micro-batch 0, micro-batch is 0",
         "--params 1B --accumulate 0, accumulation is 0",
@@ -416,8 +416,11 @@ class PlanCommandTest {
         "8B, 8",
         "0, 0",
         "64K, 65536",
+        "64k, 65536",
+        "1T, 1099511627776",
+        "8388607T, 9223370937343148032",
     })
-    void memory(String text, long bytes) {
+    void bytes(String text, long bytes) {
         assertEquals(bytes, Amounts.bytes(text));
     }
 
@@ -434,6 +437,13 @@ class PlanCommandTest {
     }
 
     @ParameterizedTest
+    @ValueSource(strings = {"", "K", "-1", "12Q", "8388608T", "9223372036854775808"})
+    void notBytes(String text) {
+        Exception e = assertThrows(TypeConversionException.class, () -> Amounts.bytes(text));
+        assertTrue(e.toString().contains("'" + text + "' is not a number of bytes"), e::toString);
+    }
+
+    @ParameterizedTest
     @ValueSource(
             strings = {
                 "",
@@ -447,7 +457,7 @@ class PlanCommandTest {
                 "9999999E",
                 "1e9999999"
             })
-    void neitherMemoryNorParameters(String text) {
+    void neitherBytesNorParameters(String text) {
         assertNotNull(
                 assertThrows(TypeConversionException.class, () -> Amounts.bytes(text + "?"))
                         .getMessage());

@@ -448,7 +448,7 @@ class ProbeCommandTest {
                 "--sizes x | is not a count; give a whole number",
                 "--hidden 0 | --hidden has 0, expected 1 to 16384",
                 "--max-bytes 8 | --max-bytes is 8, expected 64 to 1T",
-                "--max-bytes much | is not a size; give",
+                "--max-bytes much | is not a number of bytes; give",
                 "--threads 0 | --threads is 0, expected 1 to 1024",
                 "--time-budget 0 | --time-budget is 0.0, expected 0.1 to 86400 seconds",
                 "--time-budget NaN | --time-budget is NaN, expected",

@@ -2,39 +2,11 @@ package io.jccl.cli.shell;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
-import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.util.List;
 import org.junit.jupiter.api.Test;
-import org.junit.jupiter.params.ParameterizedTest;
-import org.junit.jupiter.params.provider.CsvSource;
-import org.junit.jupiter.params.provider.ValueSource;
-import picocli.CommandLine.TypeConversionException;
 
 class SizesTest {
-    @ParameterizedTest
-    @CsvSource({
-        "0, 0",
-        "8, 8",
-        "1K, 1024",
-        "64k, 65536",
-        "3M, 3145728",
-        "2G, 2147483648",
-        "1T, 1099511627776",
-        "8388607T, 9223370937343148032",
-    })
-    void parses(String text, long bytes) {
-        assertEquals(bytes, Sizes.parse(text));
-    }
-
-    @ParameterizedTest
-    @ValueSource(strings = {"", "K", "-1", "1.5M", "12Q", "1KB", "8388608T", "9223372036854775808"})
-    void namesWhatIsNoSize(String text) {
-        Exception e = assertThrows(TypeConversionException.class, () -> Sizes.parse(text));
-        assertTrue(e.toString().contains("'" + text + "'"), e::toString);
-        assertTrue(e.toString().contains("64K"), e::toString);
-    }
-
     @Test
     void goesByFactorOrStep() {
         assertEquals(List.of(8L, 16L, 32L, 64L), Sizes.sequence(8, 64, 1, 2));

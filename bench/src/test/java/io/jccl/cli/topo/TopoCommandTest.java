@@ -574,7 +574,7 @@ class TopoCommandTest {
                 "--file EXAMPLE --gpus 0, | --gpus has ''",
                 "--file EXAMPLE --root 9 | --root is GPU 9",
                 "--file EXAMPLE --gpus 0-3 --root 4 | expected one of those that take part: 0-3",
-                "--file EXAMPLE --size 1X | '1X' is not a size",
+                "--file EXAMPLE --size 1X | '1X' is not a number of bytes",
                 "--file EXAMPLE --size 0 | --size is 0",
                 "--file EXAMPLE --op sum | unknown operation sum",
                 "--file EXAMPLE --nodes 0 | --nodes is 0",

@@ -207,7 +207,7 @@ class FitDemoTest {
                 "--ranks 0 | --ranks is 0, expected 1 to 64",
                 "--lr 0 | --lr is 0.0, expected a number above 0",
                 "--device-memory 0 | --device-memory is 0 bytes, expected 2 to",
-                "--device-memory lots | 'lots' is not an amount of memory",
+                "--device-memory lots | 'lots' is not a number of bytes",
                 "--nvme /no/such/folder | --nvme '/no/such/folder' is not a folder that can be written",
             })
     void mistakesSayWhatIsExpected(String line, String message) {
