@@ -1,6 +1,7 @@
 package io.jccl.cli.doctor;
 
 import io.jccl.cli.shell.JsonOption;
+import io.jccl.cli.shell.OutputFiles;
 import io.jccl.cli.shell.Parsed;
 import io.jccl.cli.shell.Subcommand;
 import io.jccl.cli.shell.Version;
@@ -69,7 +70,7 @@ public final class DoctorCommand extends Subcommand {
     @Override
     public Integer call() throws IOException {
         PrintWriter out = out();
-        json.checkWritable(line());
+        new OutputFiles(line()).add(json);
         Machine examined = machine.get();
         Report report = Doctor.examine(Version.TEXT, examined, required);
         if (ras != null) {

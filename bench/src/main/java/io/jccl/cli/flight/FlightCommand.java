@@ -5,6 +5,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.SerializationFeature;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Output;
+import io.jccl.cli.shell.OutputFiles;
 import io.jccl.cli.shell.Subcommand;
 import java.io.IOException;
 import java.io.PrintWriter;
@@ -80,10 +81,12 @@ public final class FlightCommand extends Subcommand {
     @Override
     public Integer call() throws IOException {
         require(last >= 1 && last <= 1_000_000, "--last is " + last + ", expected 1 to 1000000");
-        checkWritable("--html", html);
-        checkWritable("--trace", trace);
-        checkWritable("--horovod", horovod);
-        json.checkWritable(line());
+        new OutputFiles(line())
+                .add("--html", html)
+                .add("--trace", trace)
+                .add("--horovod", horovod)
+                .add(json)
+                .checkNotRead(files);
         PrintWriter err = err();
         List<World> worlds =
                 Reader.read(
@@ -113,12 +116,6 @@ public final class FlightCommand extends Subcommand {
         out.flush();
         json.write(out, () -> document(all));
         return all.stream().anyMatch(f -> f.divergence() != null) ? 1 : 0;
-    }
-
-    private static void checkWritable(String option, @Nullable Path file) throws IOException {
-        if (file != null) {
-            Output.checkWritable(option, file);
-        }
     }
 
     private static String document(List<Findings> all) {

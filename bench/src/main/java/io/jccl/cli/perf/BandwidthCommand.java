@@ -12,6 +12,7 @@ import io.jccl.cli.shell.Amounts;
 import io.jccl.cli.shell.Drives;
 import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
+import io.jccl.cli.shell.OutputFiles;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.Subcommand;
 import io.jccl.cli.shell.Verdict;
@@ -149,8 +150,7 @@ public final class BandwidthCommand extends Subcommand {
         }
         try {
             ObjectNode root = new ObjectMapper().createObjectNode();
-            json.checkWritable(line());
-            html.checkWritable(line());
+            new OutputFiles(line()).add(json).add(html);
             Reports.sign(root, line());
             PrintWriter text = json.text(out);
             ArrayNode testcases = header(root, text, devices, size);

@@ -15,6 +15,7 @@ import io.jccl.cli.shell.Drives;
 import io.jccl.cli.shell.Engine;
 import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
+import io.jccl.cli.shell.OutputFiles;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.RankOptions;
 import io.jccl.cli.shell.Subcommand;
@@ -164,8 +165,7 @@ public final class MatmulCommand extends Subcommand {
         if (nvme != null) {
             Drives.checkFolder(line(), "--nvme", nvme);
         }
-        json.checkWritable(line());
-        html.checkWritable(line());
+        new OutputFiles(line()).add(json).add(html);
     }
 
     private MatmulPlan plan(int count) {

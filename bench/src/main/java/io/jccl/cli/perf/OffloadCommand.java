@@ -12,6 +12,7 @@ import io.jccl.cli.shell.Amounts;
 import io.jccl.cli.shell.Drives;
 import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
+import io.jccl.cli.shell.OutputFiles;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.Subcommand;
 import io.jccl.device.Buffer;
@@ -22,7 +23,6 @@ import io.jccl.offload.Tier;
 import io.jccl.offload.TierStore;
 import java.io.IOException;
 import java.io.PrintWriter;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.function.Consumer;
@@ -183,8 +183,7 @@ public final class OffloadCommand extends Subcommand {
     @Override
     public Integer call() throws Exception {
         OffloadConfig config = config();
-        json.checkWritable(line());
-        html.checkWritable(line());
+        new OutputFiles(line()).add(json).add(html).add("--trace", trace);
         TierStore store = store();
         String buffered = Drives.bufferedBecause(store);
         OffloadRun.Result result;
@@ -218,7 +217,7 @@ public final class OffloadCommand extends Subcommand {
         return 0;
     }
 
-    private OffloadConfig config() throws IOException {
+    private OffloadConfig config() {
         range("--layers", layers, 1, MAX_LAYERS);
         range("--layer-bytes", layerBytes, 64, 1L << 40);
         range("--iterations", iterations, 1, 1_000_000);
@@ -266,7 +265,6 @@ public final class OffloadCommand extends Subcommand {
                         e);
             }
         }
-        checkTrace();
         return new OffloadConfig(
                 device,
                 layers,
@@ -282,23 +280,6 @@ public final class OffloadCommand extends Subcommand {
                 backward,
                 chunk,
                 trace);
-    }
-
-    private void checkTrace() {
-        if (trace == null) {
-            return;
-        }
-        Path folder = trace.toAbsolutePath().getParent();
-        if (folder == null || !Files.isDirectory(folder) || Files.isDirectory(trace)) {
-            throw mistake(
-                    "--trace '"
-                            + trace
-                            + "' cannot be written: "
-                            + (Files.isDirectory(trace)
-                                    ? "it is a folder"
-                                    : "folder " + folder + " does not exist")
-                            + "; give a file in a folder that exists");
-        }
     }
 
     private Device device() {

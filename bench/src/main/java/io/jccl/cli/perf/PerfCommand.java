@@ -16,6 +16,7 @@ import io.jccl.cli.shell.CsvOption;
 import io.jccl.cli.shell.Engine;
 import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
+import io.jccl.cli.shell.OutputFiles;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.Version;
 import io.jccl.device.Device;
@@ -203,9 +204,7 @@ public final class PerfCommand implements Callable<Integer> {
                                     : csv.isAsked() ? CsvOption.NAME : HtmlOption.NAME)
                             + " is written at the end; give a number of cycles");
         }
-        json.checkWritable(line);
-        html.checkWritable(line);
-        csv.checkWritable(line);
+        new OutputFiles(line).add(json).add(csv).add(html);
     }
 
     /** Null if none was requested. */

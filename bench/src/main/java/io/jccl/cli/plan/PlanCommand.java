@@ -3,6 +3,7 @@ package io.jccl.cli.plan;
 import io.jccl.cli.shell.Amounts;
 import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
+import io.jccl.cli.shell.OutputFiles;
 import io.jccl.cli.shell.Parsed;
 import io.jccl.cli.shell.Subcommand;
 import io.jccl.offload.memplan.AttentionKernel;
@@ -227,8 +228,7 @@ public final class PlanCommand extends Subcommand {
     @Override
     public Integer call() throws IOException {
         CommandLine line = line();
-        json.checkWritable(line);
-        html.checkWritable(line);
+        new OutputFiles(line).add(json).add(html);
         Hardware hardware = described.hardware(line);
         Job job = job(hardware);
         checkCombination();

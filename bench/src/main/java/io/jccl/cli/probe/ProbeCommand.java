@@ -15,6 +15,7 @@ import io.jccl.cli.shell.Amounts;
 import io.jccl.cli.shell.Count;
 import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
+import io.jccl.cli.shell.OutputFiles;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.Subcommand;
 import io.jccl.device.Buffer;
@@ -151,8 +152,7 @@ public final class ProbeCommand extends Subcommand {
     @Override
     public Integer call() throws Exception {
         checkAlone();
-        json.checkWritable(line());
-        html.checkWritable(line());
+        new OutputFiles(line()).add(json).add(html);
         ProbeConfig config = config();
         PrintWriter out = out();
         Progress progress = Progress.to(err());

@@ -3,6 +3,7 @@ package io.jccl.cli.report;
 import io.jccl.bench.report.Page;
 import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.Output;
+import io.jccl.cli.shell.OutputFiles;
 import io.jccl.cli.shell.Subcommand;
 import java.io.IOException;
 import java.io.PrintWriter;
@@ -40,16 +41,7 @@ public final class ReportCommand extends Subcommand {
 
     @Override
     public Integer call() throws IOException {
-        html.checkWritable(line());
-        for (Path file : files) {
-            if (file.equals(html.file())) {
-                throw mistake(
-                        HtmlOption.NAME
-                                + " '"
-                                + file
-                                + "' is also a file to read; give another for the page");
-            }
-        }
+        new OutputFiles(line()).add(html).checkNotRead(files);
         List<Run> runs = new ArrayList<>();
         List<String> names = names();
         for (int i = 0; i < files.size(); i++) {

@@ -7,8 +7,6 @@ import java.nio.file.Path;
 import java.util.Map;
 import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
-import picocli.CommandLine;
-import picocli.CommandLine.ParameterException;
 
 /** An option for results in another form, in addition to the text or instead of it. */
 public abstract class FileOption {
@@ -19,6 +17,11 @@ public abstract class FileOption {
 
     FileOption(String name) {
         this.name = name;
+    }
+
+    /** The option in messages. */
+    String name() {
+        return name;
     }
 
     /** What the option was given, or null. */
@@ -48,23 +51,6 @@ public abstract class FileOption {
      */
     public PrintWriter text(PrintWriter out) {
         return isPrinted() ? new PrintWriter(Writer.nullWriter()) : out;
-    }
-
-    /**
-     * Fails before the work rather than after it.
-     *
-     * @param line the command's
-     * @throws ParameterException if the file cannot be written; the message suggests a remedy
-     */
-    public void checkWritable(CommandLine line) {
-        Path named = file();
-        if (named != null) {
-            try {
-                Output.checkWritable(name, named);
-            } catch (IOException e) {
-                throw new ParameterException(line, e.getMessage(), e);
-            }
-        }
     }
 
     /**

@@ -5,12 +5,10 @@ import java.nio.file.Path;
 import java.util.Map;
 import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
-import picocli.CommandLine;
 import picocli.CommandLine.Option;
-import picocli.CommandLine.ParameterException;
 
 /** {@code --html FILE}, the same in every command that draws charts. */
-public final class HtmlOption {
+public final class HtmlOption extends FileOption {
     /** The option in messages. */
     public static final String NAME = "--html";
 
@@ -20,30 +18,20 @@ public final class HtmlOption {
             description = "Write a page with charts and tables that needs nothing else.")
     private @Nullable Path file;
 
-    /** Whether a page was requested. */
-    public boolean isAsked() {
-        return file != null;
+    /** Not requested, until picocli sets it. */
+    public HtmlOption() {
+        super(NAME);
     }
 
-    /** The file that was named, or null. */
-    public @Nullable Path file() {
-        return file;
+    @Override
+    @Nullable String value() {
+        return file == null ? null : file.toString();
     }
 
-    /**
-     * Fails before the work rather than after it.
-     *
-     * @param line the command's
-     * @throws ParameterException if the file cannot be written; the message suggests a remedy
-     */
-    public void checkWritable(CommandLine line) {
-        if (file != null) {
-            try {
-                Output.checkWritable(NAME, file);
-            } catch (IOException e) {
-                throw new ParameterException(line, e.getMessage(), e);
-            }
-        }
+    /** A page is always a file, even one of the name {@code -}. */
+    @Override
+    public boolean isPrinted() {
+        return false;
     }
 
     /**

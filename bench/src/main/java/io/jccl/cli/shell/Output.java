@@ -54,6 +54,13 @@ public final class Output {
         return Files.isWritable(folder) ? "" : "folder " + folder + " is not writable";
     }
 
+    /** The same for all names of a file that can be written. */
+    static Path place(Path file) throws IOException {
+        Path to = AtomicFile.replaceable(file);
+        Path at = to == null ? file.toAbsolutePath() : to;
+        return folder(at).toRealPath().resolve(String.valueOf(at.getFileName()));
+    }
+
     /**
      * Writes files: first all of them under temporary names, then moves them into place, where
      * links lead to. To pipes and devices it appends.

@@ -10,6 +10,7 @@ import io.jccl.cli.shell.Engine;
 import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Output;
+import io.jccl.cli.shell.OutputFiles;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.Scratch;
 import io.jccl.cli.shell.Subcommand;
@@ -225,7 +226,6 @@ public final class FitDemo extends Subcommand {
             range("--ranks", ranks, 1, 64);
             List<? extends Device> devices = engine.devices(ranks);
             check(settings(devices, Path.of(System.getProperty("java.io.tmpdir"))));
-            json.checkWritable(line());
             try (Scratch scratch = Scratch.in(nvme, "jccl-fit-")) {
                 Settings settings = settings(devices, scratch.folder());
                 Experiment experiment =
@@ -366,13 +366,7 @@ public final class FitDemo extends Subcommand {
         memory("--device-memory", s.deviceBytes(), s.ranks(), most);
         memory("--host-memory", s.hostBytes(), s.ranks(), most);
         memory("--nvme-memory", s.nvmeBytes(), s.ranks(), Long.MAX_VALUE);
-        if (svg != null) {
-            Output.checkWritable("--svg", svg);
-        }
-        html.checkWritable(line());
-        require(
-                svg == null || !svg.equals(html.file()),
-                "--svg and --html are both '" + svg + "'; give two files");
+        new OutputFiles(line()).add(json).add("--svg", svg).add(html);
     }
 
     private void memory(String option, long bytes, int ranks, long most) {

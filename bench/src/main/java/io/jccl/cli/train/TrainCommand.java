@@ -10,6 +10,7 @@ import io.jccl.cli.shell.Engine;
 import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Output;
+import io.jccl.cli.shell.OutputFiles;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.Scratch;
 import io.jccl.cli.shell.Subcommand;
@@ -29,7 +30,6 @@ import java.io.Writer;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
-import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -214,11 +214,11 @@ public final class TrainCommand extends Subcommand {
         weights.check(compare != null, resume != null);
         model.size.load(weights.load);
         metrics.check(compare != null);
-        Map<Path, String> seen = new HashMap<>();
-        checkFile(JsonOption.NAME, json.file(), seen);
-        checkFile("--svg", svg, seen);
-        checkFile(HtmlOption.NAME, html.file(), seen);
-        checkFile(CsvOption.NAME, metrics.csv, seen);
+        new OutputFiles(line())
+                .add(json)
+                .add("--svg", svg)
+                .add(html)
+                .add(CsvOption.NAME, metrics.csv);
         if (checkpoint != null) {
             checkFolder(checkpoint);
         }
@@ -238,17 +238,6 @@ public final class TrainCommand extends Subcommand {
         require(
                 Files.isWritable(checkpoint),
                 name + "is not writable for this user; give a folder that is");
-    }
-
-    private void checkFile(String option, @Nullable Path file, Map<Path, String> seen)
-            throws IOException {
-        if (file != null) {
-            Output.checkWritable(option, file);
-            String before = seen.putIfAbsent(file, option);
-            require(
-                    before == null,
-                    before + " and " + option + " are both '" + file + "'; give two files");
-        }
     }
 
     private CommunicatorOptions options() {

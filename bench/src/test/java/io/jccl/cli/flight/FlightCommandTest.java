@@ -425,8 +425,11 @@ class FlightCommandTest {
     }
 
     @Test
-    void placesThatCannotBeWrittenAreRefusedBeforeTheWork() {
-        assertEquals(1, flight("--html", folder.resolve("none/t.html"), "x.jfr"));
+    void placesThatCannotBeWrittenAreRefusedBeforeTheWork() throws IOException {
+        Path recording = Files.writeString(folder.resolve("x.jfr"), "");
+        assertEquals(2, flight("--trace", folder.resolve("./x.jfr"), recording));
+        refused("--trace '" + recording + "' is also a file to read");
+        assertEquals(2, flight("--html", folder.resolve("none/t.html"), "x.jfr"));
         refused("--html", "does not exist");
         assertEquals(2, flight("--last", "0", "x.jfr"));
         refused("--last is 0, expected 1 to");

@@ -315,6 +315,9 @@ class PerfCommandTest {
         assertTrue(err.toString().contains("does not exist"), err::toString);
         assertEquals(2, execute("all_reduce -J " + folder));
         assertTrue(err.toString().contains("is a folder"), err::toString);
+        Path both = folder.resolve("run");
+        assertEquals(2, execute("all_reduce --json=" + both + " --csv=" + both));
+        assertTrue(err.toString().contains("--json and --csv are both"), err::toString);
         assertEquals("", out.toString());
     }
 

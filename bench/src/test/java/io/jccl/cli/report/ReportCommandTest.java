@@ -393,7 +393,9 @@ class ReportCommandTest {
         Path file = Files.copy(runs.resolve("a.json"), folder.resolve("a.json"));
         Outcome o = jccl("report", file, "--html", file);
         assertEquals(2, o.status, o::toString);
-        assertTrue(o.err.contains("is also a file to read; give another for the page"), o.err);
+        assertTrue(o.err.contains("is also a file to read; give another to write"), o.err);
+        o = jccl("report", file, "--html", folder.resolve("./a.json"));
+        assertEquals(2, o.status, o::toString);
         assertEquals(json("a.json"), new ObjectMapper().readTree(file.toFile()));
         for (String command :
                 List.of(

@@ -19,6 +19,9 @@ import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
+import picocli.CommandLine;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.ParameterException;
 
 /** What stands in the place of a file that is to be written is not lost. */
 @Timeout(value = 1, unit = TimeUnit.MINUTES)
@@ -132,6 +135,30 @@ class OutputTest {
         refused(folder);
         refused(folder.resolve("none/a"));
         refused(Files.createSymbolicLink(folder.resolve("round"), Path.of("round")));
+    }
+
+    @Test
+    void noTwoOptionsWriteOneFileNorOneThatIsRead() throws IOException {
+        CommandLine line = new CommandLine(CommandSpec.create());
+        Path file = Files.writeString(folder.resolve("a"), "read\n");
+        Path same = folder.resolve("./a");
+        Path link = Files.createSymbolicLink(folder.resolve("link"), Path.of("a"));
+        for (Path name : List.of(file, same, link)) {
+            OutputFiles files = new OutputFiles(line).add("--json", file);
+            String message =
+                    String.valueOf(
+                            assertThrows(
+                                            ParameterException.class,
+                                            () -> files.add("--csv", name))
+                                    .getMessage());
+            assertEquals("--json and --csv are both '" + name + "'; give two files", message);
+            assertThrows(ParameterException.class, () -> files.checkNotRead(List.of(name)));
+        }
+        new OutputFiles(line)
+                .add("--json", file)
+                .add("--csv", null)
+                .add("--svg", folder.resolve("b"))
+                .checkNotRead(List.of(folder, folder.resolve("c")));
     }
 
     private static void refused(Path wrong) {

@@ -221,7 +221,7 @@ class FitDemoTest {
     @Test
     void aFileThatCannotBeWrittenIsSaidFirst() {
         Result r = run("--svg /no/such/folder/fit.svg");
-        assertEquals(1, r.status, r::toString);
+        assertEquals(2, r.status, r::toString);
         assertTrue(r.err.contains("folder /no/such/folder does not exist"), r::toString);
     }
 }

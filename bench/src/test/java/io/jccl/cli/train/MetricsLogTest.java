@@ -262,7 +262,7 @@ class MetricsLogTest {
 
     @Test
     void wrongPlacesAreRefusedBeforeTheFirstStep() throws IOException {
-        assertEquals(1, train("--csv " + folder.resolve("none/a.csv")));
+        assertEquals(2, train("--csv " + folder.resolve("none/a.csv")));
         assertTrue(
                 err.toString().contains("--csv '" + folder.resolve("none/a.csv")), err::toString);
         Path both = folder.resolve("both");

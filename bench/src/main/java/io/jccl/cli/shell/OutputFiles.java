@@ -1,0 +1,73 @@
+package io.jccl.cli.shell;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import org.jspecify.annotations.Nullable;
+import picocli.CommandLine;
+import picocli.CommandLine.ParameterException;
+
+/** The files that a command is to write: checked before its work rather than after it. */
+public final class OutputFiles {
+    private final CommandLine line;
+
+    /** Where the options' files are, with the options. */
+    private final Map<Path, String> options = new HashMap<>();
+
+    /** None yet, of a command. */
+    public OutputFiles(CommandLine line) {
+        this.line = line;
+    }
+
+    /** Adds the file of an option, if it has one. */
+    public OutputFiles add(FileOption option) {
+        return add(option.name(), option.file());
+    }
+
+    /**
+     * Adds a file.
+     *
+     * @param option the option that names it
+     * @param file null if there is none
+     * @return this
+     * @throws ParameterException if it cannot be written, or is that of another option; the message
+     *     suggests a remedy
+     */
+    public OutputFiles add(String option, @Nullable Path file) {
+        if (file == null) {
+            return this;
+        }
+        String before;
+        try {
+            Output.checkWritable(option, file);
+            before = options.putIfAbsent(Output.place(file), option);
+        } catch (IOException e) {
+            throw new ParameterException(line, e.getMessage(), e);
+        }
+        if (before != null) {
+            throw new ParameterException(
+                    line, before + " and " + option + " are both '" + file + "'; give two files");
+        }
+        return this;
+    }
+
+    /**
+     * Refuses to write over what the command reads.
+     *
+     * @param read files and folders, which need not exist
+     * @throws ParameterException if one was added
+     */
+    public void checkNotRead(List<Path> read) throws IOException {
+        for (Path file : read) {
+            String option = Files.exists(file) ? options.get(file.toRealPath()) : null;
+            if (option != null) {
+                throw new ParameterException(
+                        line,
+                        option + " '" + file + "' is also a file to read; give another to write");
+            }
+        }
+    }
+}
