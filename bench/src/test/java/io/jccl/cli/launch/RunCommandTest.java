@@ -151,7 +151,7 @@ public class RunCommandTest {
                     @Override
                     public void write(String s, int from, int count) throws IOException {
                         try {
-                            Thread.sleep(50);
+                            Thread.sleep(300);
                         } catch (InterruptedException e) {
                             throw new IOException(e);
                         }

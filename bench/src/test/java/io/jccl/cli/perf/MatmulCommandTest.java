@@ -181,7 +181,7 @@ class MatmulCommandTest {
         for (int round = 0; round < 2000; round++) {
             long n = 1L + random.nextInt(random.nextBoolean() ? 60_000 : 300);
             int ranks = 1 + random.nextInt((int) Math.min(n, 64));
-            long memory = 40_000L + (long) (Math.pow(random.nextDouble(), 4) * 20e9);
+            long memory = 30_000L + (long) (Math.pow(random.nextDouble(), 4) * 20e9);
             MatmulPlan plan;
             try {
                 plan = MatmulPlan.of(n, ranks, memory);
@@ -218,7 +218,8 @@ class MatmulCommandTest {
         // The notes' task: 10 GB each, on four devices of 4 GiB.
         MatmulPlan task = MatmulPlan.of(50_000, 4, 4L << 30);
         assertEquals(1, task.high());
-        assertThrows(IllegalArgumentException.class, () -> MatmulPlan.of(50_000, 4, 1 << 15));
+        assertEquals(35_008, MatmulPlan.of(1000, 2, 35_008).deviceBytes());
+        assertThrows(IllegalArgumentException.class, () -> MatmulPlan.of(1000, 2, 35_007));
     }
 
     @Test
