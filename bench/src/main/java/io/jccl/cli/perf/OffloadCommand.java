@@ -21,7 +21,6 @@ import io.jccl.device.Device;
 import io.jccl.offload.OffloadMemoryException;
 import io.jccl.offload.Tier;
 import io.jccl.offload.TierStore;
-import java.io.IOException;
 import java.io.PrintWriter;
 import java.nio.file.Path;
 import java.util.List;
