@@ -48,7 +48,8 @@ public final class Amounts {
             int power = m.group(2) == null ? 0 : 1 + "KMGTP".indexOf(m.group(2));
             BigDecimal base = BigDecimal.valueOf("B".equals(m.group(3)) ? 1000 : 1024);
             BigDecimal value = new BigDecimal(m.group(1)).multiply(base.pow(power));
-            if (value.compareTo(MOST) <= 0) {
+            // A fraction needs a unit.
+            if (value.compareTo(MOST) <= 0 && (power > 0 || value.scale() == 0)) {
                 return value.longValue();
             }
         }

@@ -10,6 +10,7 @@ import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import org.jspecify.annotations.Nullable;
 
 /** Files that appear whole or not at all; pipes and devices are written to. */
 public final class Output {
@@ -54,11 +55,12 @@ public final class Output {
         return Files.isWritable(folder) ? "" : "folder " + folder + " is not writable";
     }
 
-    /** The same for all names of a file that can be written. */
-    static Path place(Path file) throws IOException {
+    /** The same for all names of a file that can be written; null for a pipe or a device. */
+    static @Nullable Path place(Path file) throws IOException {
         Path to = AtomicFile.replaceable(file);
-        Path at = to == null ? file.toAbsolutePath() : to;
-        return folder(at).toRealPath().resolve(String.valueOf(at.getFileName()));
+        return to == null
+                ? null
+                : folder(to).toRealPath().resolve(String.valueOf(to.getFileName()));
     }
 
     /**

@@ -43,7 +43,8 @@ public final class OutputFiles {
         String before;
         try {
             Output.checkWritable(option, file);
-            before = options.putIfAbsent(Output.place(file), option);
+            Path place = Output.place(file);
+            before = place == null ? null : options.putIfAbsent(place, option);
         } catch (IOException e) {
             throw new ParameterException(line, e.getMessage(), e);
         }

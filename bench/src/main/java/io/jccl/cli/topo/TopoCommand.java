@@ -3,6 +3,7 @@ package io.jccl.cli.topo;
 import io.jccl.cli.shell.Amounts;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Output;
+import io.jccl.cli.shell.OutputFiles;
 import io.jccl.cli.shell.Subcommand;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Topology;
@@ -274,13 +275,19 @@ public final class TopoCommand extends Subcommand {
     public Integer call() throws IOException {
         Map<String, Path> files = files();
         check();
-        for (Map.Entry<String, Path> e : files.entrySet()) {
-            try {
-                Output.checkWritable(e.getKey(), e.getValue());
-            } catch (IOException wrong) {
-                throw mistake(wrong);
-            }
+        OutputFiles outputs = new OutputFiles(line());
+        files.forEach(outputs::add);
+        List<Path> read = new ArrayList<>();
+        if (file != null && !STANDARD.equals(file)) {
+            read.add(Path.of(file));
         }
+        if (measured != null) {
+            read.add(measured);
+        }
+        if (nvlinkStatus != null) {
+            read.add(nvlinkStatus);
+        }
+        outputs.checkNotRead(read);
         Analysis analysis;
         try {
             analysis = analyse();
@@ -290,15 +297,7 @@ public final class TopoCommand extends Subcommand {
         Findings findings = analysis.findings();
         // All are rendered before the first is written.
         Map<Path, String> texts = new LinkedHashMap<>();
-        for (Map.Entry<String, Path> e : files.entrySet()) {
-            if (texts.put(e.getValue(), text(e.getKey(), analysis)) != null) {
-                throw mistake(
-                        e.getKey()
-                                + " names a file that another option names too: "
-                                + e.getValue()
-                                + "; give each its own");
-            }
-        }
+        files.forEach((option, to) -> texts.put(to, text(option, analysis)));
         Output.write(texts);
         PrintWriter out = out();
         out.print(json.isPrinted() ? Json.of(findings) : TextReport.of(findings, explain));

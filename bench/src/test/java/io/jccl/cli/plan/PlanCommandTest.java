@@ -437,7 +437,7 @@ class PlanCommandTest {
     }
 
     @ParameterizedTest
-    @ValueSource(strings = {"", "K", "-1", "12Q", "8388608T", "9223372036854775808"})
+    @ValueSource(strings = {"", "K", "-1", "1.5", "12Q", "8388608T", "9223372036854775808"})
     void notBytes(String text) {
         Exception e = assertThrows(TypeConversionException.class, () -> Amounts.bytes(text));
         assertTrue(e.toString().contains("'" + text + "' is not a number of bytes"), e::toString);

@@ -158,6 +158,8 @@ class OutputTest {
                 .add("--json", file)
                 .add("--csv", null)
                 .add("--svg", folder.resolve("b"))
+                .add("--html", Path.of("/dev/null"))
+                .add("--dot", Path.of("/dev/null"))
                 .checkNotRead(List.of(folder, folder.resolve("c")));
     }
 
