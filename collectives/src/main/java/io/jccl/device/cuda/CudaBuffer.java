@@ -387,8 +387,11 @@ public final class CudaBuffer implements Buffer {
             return;
         }
         Allocation lender = allocation.lender;
-        if (allocation.release != null && (lender == null || lender.isOpen())) {
-            allocation.release.accept(allocation.address);
+        LongConsumer release = allocation.release;
+        if (release != null && lender == null) {
+            CudaDevice.onPlatformThread(() -> release.accept(allocation.address));
+        } else if (release != null && lender.isOpen()) {
+            release.accept(allocation.address);
         }
     }
 

@@ -1,7 +1,6 @@
 package io.jccl.device.cuda;
 
 import io.jccl.bindings.CudaApi;
-import io.jccl.bindings.CudaContexts;
 import io.jccl.bindings.CudaException;
 import io.jccl.bindings.generated.cudart.cudart_h;
 import io.jccl.device.Buffer;
@@ -15,6 +14,8 @@ import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.util.Objects;
 import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
@@ -184,9 +185,18 @@ public final class CudaDevice implements Device {
         }
     }
 
-    /** Makes this the device of a thread of JCCL's; an error shows in later calls. */
-    public void adopt() {
+    /** Makes this the thread's device and its context current; an error shows in later calls. */
+    void bind() {
         CudaRuntime.api().cudaSetDevice(index);
+    }
+
+    /**
+     * Makes this the device of a thread of JCCL's, which from then on does not disturb a capture of
+     * another library; an error shows in later calls.
+     */
+    public void adopt() {
+        bind();
+        CudaRuntime.exchangeCaptureMode(cudart_h.cudaStreamCaptureModeRelaxed());
     }
 
     /**
@@ -195,8 +205,24 @@ public final class CudaDevice implements Device {
      */
     private static boolean isUsed(int device) {
         return USED.contains(device)
-                || CudaContexts.isActive(
-                        device, CudaRuntime.slot(), CudaRuntime.otherSlot(), device != 0);
+                || CudaRuntime.hasContext(device, device != 0);
+    }
+
+    /**
+     * Makes a call that sets the current device, to close something: a virtual thread has it made
+     * by another one, since what is not closed now would stay for good.
+     */
+    static void onPlatformThread(Runnable call) {
+        if (!Thread.currentThread().isVirtual()) {
+            call.run();
+            return;
+        }
+        Thread.Builder other = Thread.ofPlatform().daemon().name("jccl-close");
+        try {
+            CompletableFuture.runAsync(call, other::start).join();
+        } catch (CompletionException e) {
+            throw e.getCause() instanceof RuntimeException cause ? cause : e;
+        }
     }
 
     /** Throws on a virtual thread. */

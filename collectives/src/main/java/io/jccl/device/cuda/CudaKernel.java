@@ -6,7 +6,6 @@ import io.jccl.bindings.generated.cuda.cuda_h;
 import io.jccl.bindings.generated.cudart.cudart_h;
 import io.jccl.error.JcclException;
 import java.lang.foreign.MemorySegment;
-import java.lang.foreign.ValueLayout;
 import java.util.List;
 import java.util.Objects;
 import java.util.Set;
@@ -120,9 +119,9 @@ public final class CudaKernel {
 
     private static CudaKernel load(Image image, String name, CudaDevice device) {
         // The runtime leaves a thread without a context until it needs one; the driver needs it.
-        device.adopt();
+        device.bind();
         // Another library may be capturing the stream in a mode that forbids this.
-        int mode = exchangeCaptureMode(cudart_h.cudaStreamCaptureModeRelaxed());
+        int mode = CudaRuntime.exchangeCaptureMode(cudart_h.cudaStreamCaptureModeRelaxed());
         try {
             @Nullable CudaKernel loaded;
             do {
@@ -131,17 +130,8 @@ public final class CudaKernel {
             } while (loaded == null);
             return loaded;
         } finally {
-            exchangeCaptureMode(mode);
+            CudaRuntime.exchangeCaptureMode(mode);
         }
-    }
-
-    private static int exchangeCaptureMode(int mode) {
-        MemorySegment slot = CudaRuntime.slot();
-        slot.set(ValueLayout.JAVA_INT, 0, mode);
-        CudaRuntime.check(
-                CudaRuntime.api().cudaThreadExchangeStreamCaptureMode(slot),
-                "cudaThreadExchangeStreamCaptureMode");
-        return CudaRuntime.readInt(slot);
     }
 
     boolean isReady(CudaDevice device) {

@@ -1,6 +1,7 @@
 package io.jccl.device.cuda;
 
 import io.jccl.bindings.CudaApi;
+import io.jccl.bindings.CudaContexts;
 import io.jccl.bindings.NativeLibraries;
 import io.jccl.bindings.NativeLibraryUnavailableException;
 import java.lang.foreign.Arena;
@@ -14,18 +15,25 @@ import org.jspecify.annotations.Nullable;
  * <p><b>Threads:</b> any; each has its own slots.
  */
 public final class CudaRuntime {
-    /** Two results of eight bytes, and a device's name. */
+    /** Two results of eight bytes, and what the driver reports of a context. */
     private static final class Slots {
         final MemorySegment first;
         final MemorySegment second;
+
+        /** Four bytes each, written between a call and the reading of its result above. */
+        final MemorySegment contextFlags;
+
+        final MemorySegment contextActive;
 
         /** Whether the thread's current device may have no context. */
         boolean fresh = true;
 
         Slots() {
-            MemorySegment both = Arena.ofAuto().allocate(16, 8);
-            first = both.asSlice(0, 8);
-            second = both.asSlice(8, 8);
+            MemorySegment all = Arena.ofAuto().allocate(24, 8);
+            first = all.asSlice(0, 8);
+            second = all.asSlice(8, 8);
+            contextFlags = all.asSlice(16, 4);
+            contextActive = all.asSlice(20, 4);
         }
     }
 
@@ -65,6 +73,24 @@ public final class CudaRuntime {
     /** This thread's second result slot, of eight bytes. */
     static MemorySegment otherSlot() {
         return SLOTS.get().second;
+    }
+
+    /** {@link CudaContexts#isActive}; leaves both result slots as they are. */
+    static boolean hasContext(int device, boolean otherwise) {
+        Slots slots = SLOTS.get();
+        return CudaContexts.isActive(device, slots.contextFlags, slots.contextActive, otherwise);
+    }
+
+    /**
+     * Sets what this thread may do while streams are being captured: unless the mode is relaxed, an
+     * allocation or a query may fail, and destroy the capture of another library. Returns the mode
+     * until now; an error shows in the calls that follow.
+     */
+    public static int exchangeCaptureMode(int mode) {
+        MemorySegment slot = slot();
+        slot.set(ValueLayout.JAVA_INT, 0, mode);
+        api().cudaThreadExchangeStreamCaptureMode(slot);
+        return readInt(slot);
     }
 
     /** Whether this thread has not called {@link #notFresh} yet. */

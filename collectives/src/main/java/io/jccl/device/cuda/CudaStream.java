@@ -80,11 +80,7 @@ public final class CudaStream implements Stream {
     /** The last capture that this stream was part of; it may have ended. */
     private volatile @Nullable Capture capture;
 
-    /**
-     * Creates a stream object.
-     *
-     * @param owned whether closing destroys it; false for the default stream and foreign ones
-     */
+    /** Closing destroys it only if it is owned: the default stream and foreign ones are not. */
     private CudaStream(CudaDevice device, long handle, boolean owned) {
         this.device = device;
         this.handle = handle;
@@ -139,6 +135,11 @@ public final class CudaStream implements Stream {
         return device;
     }
 
+    /** Whether it is the null stream, which CUDA takes from the current device. */
+    boolean isNull() {
+        return handle == 0 || handle == LEGACY;
+    }
+
     /** Lets a source's errors surface when a thread waits for this stream. */
     public void attach(Source source) {
         for (Source s : sources) {
@@ -165,7 +166,7 @@ public final class CudaStream implements Stream {
      * device must be current.
      */
     int call(IntSupplier call) {
-        if (handle != 0 && handle != LEGACY) {
+        if (!isNull()) {
             device.claim();
             return call.getAsInt();
         }
@@ -188,7 +189,7 @@ public final class CudaStream implements Stream {
     }
 
     private int call(HandleCall call, long stream, long argument) {
-        if (handle != 0 && handle != LEGACY) {
+        if (!isNull()) {
             device.claim();
             return call.make(stream, argument);
         }
@@ -228,11 +229,9 @@ public final class CudaStream implements Stream {
 
     /** Whether this stream is being captured, by JCCL or by another library. */
     public boolean isRecorded() {
-        return isCapturing() || isCapturedByOthers();
-    }
-
-    /** Whether another library is capturing this stream. */
-    private boolean isCapturedByOthers() {
+        if (isCapturing()) {
+            return true;
+        }
         MemorySegment status = CudaRuntime.slot();
         int result =
                 call(
@@ -404,7 +403,7 @@ public final class CudaStream implements Stream {
     private int copy(long from, long to, long bytes) {
         long stream = handle();
         int kind = cudart_h.cudaMemcpyDefault();
-        if (handle != 0 && handle != LEGACY) {
+        if (!isNull()) {
             device.claim();
             return CudaRuntime.api().cudaMemcpyAsync(to, from, bytes, kind, stream);
         }

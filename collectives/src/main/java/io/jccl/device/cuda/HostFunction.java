@@ -21,6 +21,9 @@ final class HostFunction {
         @Nullable Runnable code;
         @Nullable Capture capture;
 
+        /** Whether it stays in the table for good. */
+        boolean kept;
+
         /** The next free entry, while this one is free. */
         @Nullable Entry next;
 
@@ -47,9 +50,10 @@ final class HostFunction {
     private HostFunction() {}
 
     static void launch(CudaStream stream, Runnable code) {
-        // A graph runs its functions at every launch, so they are kept until it is closed.
+        // A graph runs its functions at every launch, so they are kept until it is closed; one of
+        // another library, whose end JCCL does not see, for good.
         Capture capture = stream.capture();
-        long number = keep(stream, code, capture);
+        long number = keep(stream, code, capture, capture == null && stream.isRecorded());
         boolean launched = false;
         try {
             CudaRuntime.check(
@@ -66,7 +70,8 @@ final class HostFunction {
         }
     }
 
-    private static long keep(CudaStream stream, Runnable code, @Nullable Capture capture) {
+    private static long keep(
+            CudaStream stream, Runnable code, @Nullable Capture capture, boolean always) {
         synchronized (LOCK) {
             if (free == null) {
                 grow();
@@ -78,6 +83,7 @@ final class HostFunction {
             e.stream = stream;
             e.code = code;
             e.capture = capture;
+            e.kept = always;
             return e.number();
         }
     }
@@ -115,6 +121,7 @@ final class HostFunction {
         e.stream = null;
         e.code = null;
         e.capture = null;
+        e.kept = false;
         e.next = free;
         free = e;
     }
@@ -131,7 +138,7 @@ final class HostFunction {
             stream = e.stream;
             code = e.code;
             capture = e.capture;
-            if (capture == null) {
+            if (capture == null && !e.kept) {
                 release(e);
             }
         }

@@ -86,30 +86,43 @@ public final class KernelLaunch {
         if (!bound) {
             CudaDevice device = stream.cudaDevice();
             int previous = device.enter();
-            device.adopt();
+            device.bind();
             device.exit(previous);
             bound = true;
         }
-        // A kernel runs in the context of its stream, whatever device is current.
-        int result =
-                NativeLibraries.cudaDriver()
-                        .cuLaunchKernel(
-                                k.handle(),
-                                blocks,
-                                1,
-                                1,
-                                CudaKernel.BLOCK,
-                                1,
-                                1,
-                                0,
-                                stream.handle(),
-                                pointers,
-                                MemorySegment.NULL);
+        int result;
+        if (stream.isNull()) {
+            int previous = stream.cudaDevice().enter();
+            try {
+                result = launch(k, blocks, stream);
+            } finally {
+                stream.cudaDevice().exit(previous);
+            }
+        } else {
+            // A kernel runs in the context of its stream, whatever device is current.
+            result = launch(k, blocks, stream);
+        }
         if (result != 0) {
             CudaRuntime.check(
                     result,
                     "cuLaunchKernel(kernel %s, %s blocks of %s threads, %s)"
                             .formatted(k.name(), blocks, CudaKernel.BLOCK, stream));
         }
+    }
+
+    private int launch(CudaKernel k, int blocks, CudaStream stream) {
+        return NativeLibraries.cudaDriver()
+                .cuLaunchKernel(
+                        k.handle(),
+                        blocks,
+                        1,
+                        1,
+                        CudaKernel.BLOCK,
+                        1,
+                        1,
+                        0,
+                        stream.handle(),
+                        pointers,
+                        MemorySegment.NULL);
     }
 }

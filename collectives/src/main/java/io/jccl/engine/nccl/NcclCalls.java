@@ -179,13 +179,16 @@ final class NcclCalls {
         if (bytes == 0) {
             return exchange(r, at(r.send), type, c, h);
         }
-        // The stream may be the null stream, which belongs to the current device.
+        // The stream may be the null stream, which belongs to the current device. And to allocate
+        // beside a capture of another library, which may be one of this stream, would destroy it.
         int previous = device.enter();
+        int mode = CudaRuntime.exchangeCaptureMode(cudart_h.cudaStreamCaptureModeRelaxed());
         try {
             return stream.isRecorded()
                     ? recorded(r, bytes, type, c, h)
                     : staged(r, bytes, type, c, h);
         } finally {
+            CudaRuntime.exchangeCaptureMode(mode);
             device.exit(previous);
         }
     }

@@ -100,6 +100,17 @@ class CudaBufferTest {
     }
 
     @Test
+    void isClosedOnAVirtualThreadToo() throws InterruptedException {
+        List<Buffer> open =
+                List.of(
+                        device.allocate(DataType.INT32, 1),
+                        Cuda.allocateAsync(Cuda.wrapStream(device, 0), DataType.INT32, 1),
+                        Cuda.allocateForNccl(device, DataType.INT32, 1));
+        Thread.ofVirtual().start(() -> open.forEach(Buffer::close)).join();
+        Gpus.assertLive(live, "all");
+    }
+
+    @Test
     void newMemoryIsZero() {
         // Memory that was used before comes back first.
         try (Buffer dirty = device.allocate(DataType.INT64, 1000)) {

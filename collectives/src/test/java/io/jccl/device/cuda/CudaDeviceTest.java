@@ -18,6 +18,7 @@ import io.jccl.device.Device;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
+import io.jccl.testfake.FakeBuild;
 import io.jccl.testfake.TestFake;
 import io.jccl.testfake.UsesFakes;
 import io.jccl.testkit.Messages;
@@ -251,6 +252,19 @@ class CudaDeviceTest {
         assertFalse(CudaException.isFatal(2));
         assertFalse(CudaException.isFatal(600));
         assertEquals(0, Gpus.current());
+    }
+
+    /** The driver answers beside the results of the calls that were made meanwhile. */
+    @Test
+    void whatTheDriverSaysOfAContextIsNoAddress() {
+        String driver = FakeBuild.home().resolve("driver").toString();
+        Map<String, String> env = Map.of("LD_LIBRARY_PATH", driver);
+        try (Workers workers = new Workers(1, Workers.newJobId(), TestFake.flags(), env)) {
+            Workers.Worker worker = workers.start(0, CudaContextWorker.class);
+            assertEquals(0, worker.join(PATIENCE), () -> String.join("\n", worker.lines()));
+            assertEquals("captured: false", worker.await("captured: ", PATIENCE));
+            assertEquals("allocated: 4", worker.await("allocated: ", PATIENCE));
+        }
     }
 
     /** What one process said to all questions, by their names. */

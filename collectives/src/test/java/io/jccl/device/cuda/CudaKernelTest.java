@@ -42,6 +42,7 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.EnumSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /** Loading and launching: where, how often, in graphs, and what goes wrong. */
 @UsesFakes
@@ -91,6 +92,24 @@ class CudaKernelTest {
             assertEquals(2, Gpus.current());
         } finally {
             Gpus.setCurrent(0);
+        }
+    }
+
+    /** Its handle says nothing of a device: CUDA takes the current one. */
+    @ParameterizedTest
+    @ValueSource(longs = {0, 1})
+    void onTheNullStreamTheWrappedDevicesRuns(long handle) {
+        TestFake.needs(2);
+        Device device = TestFake.device(1);
+        Stream stream = Cuda.wrapStream(device, handle);
+        try (Compute c = Compute.of(device);
+                Buffer x = device.allocate(DataType.FLOAT32, N)) {
+            Gpus.setCurrent(0);
+            c.fill(x, 1, stream);
+            c.fill(x, 2, stream);
+            stream.synchronize();
+            assertEquals(2, x.get(N - 1));
+            assertEquals(0, Gpus.current());
         }
     }
 
