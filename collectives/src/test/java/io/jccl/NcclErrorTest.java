@@ -202,6 +202,39 @@ class NcclErrorTest {
         memory.forEach(Buffer::close);
     }
 
+    /** NCCL enqueues the part of the group that it was given, and the others wait for the rest. */
+    @Test
+    void withoutMemoryAmidAGroupAllAreTold() {
+        List<Communicator> ranks = NcclRanks.open(2, NcclRanks.OPTIONS);
+        NcclRanks.checkUsable(ranks);
+        Communicator c = ranks.get(1);
+        Stream stream = c.device().defaultStream();
+        Stream others = ranks.get(0).device().defaultStream();
+        try (Buffer b = c.device().allocate(DataType.INT32, 2)) {
+            TestFake.inject("cudaMallocAsync:1:error=2");
+            CudaException e =
+                    assertThrows(
+                            CudaException.class,
+                            () ->
+                                    Group.run(
+                                            c,
+                                            () -> {
+                                                c.allReduce(b, SUM, stream);
+                                                c.allToAll(b, b, stream);
+                                            }));
+            assertSame(e, assertThrows(JcclException.class, () -> c.barrier(stream)));
+            RankFailedException told =
+                    assertThrows(
+                            RankFailedException.class,
+                            () -> {
+                                ranks.get(0).barrier(others);
+                                others.synchronize(NcclRanks.PATIENCE);
+                            });
+            names(told, "rank 1: cudaMallocAsync failed");
+        }
+        NcclRanks.close(ranks);
+    }
+
     /** Not only on the stream last used. */
     @Test
     void errorSurfacesOnEveryStreamUsed() {
@@ -349,6 +382,10 @@ class NcclErrorTest {
                             CudaException.class, () -> c.allToAll(b, c.device().defaultStream())),
                     "cudaMallocAsync",
                     "cudaErrorMemoryAllocation");
+            TestFake.inject("cudaMallocAsync:1:error=2");
+            assertThrows(
+                    CudaException.class,
+                    () -> Group.run(c, () -> c.allToAll(b, c.device().defaultStream())));
             TestFake.inject("ncclAlltoAll:1:error=4");
             assertThrows(NcclException.class, () -> c.allToAll(b, c.device().defaultStream()));
         }

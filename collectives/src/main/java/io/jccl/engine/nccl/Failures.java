@@ -241,6 +241,15 @@ final class Failures {
         }
     }
 
+    /** Fails for an exception amid a group: the other ranks wait for the rest of it. */
+    void amidGroup(RuntimeException e) {
+        fail(
+                e instanceof JcclException known
+                        ? known
+                        : new JcclException(describe("a part of a group") + " failed: " + e, e),
+                true);
+    }
+
     /** Throws the error that made the communicator unusable. */
     void throwIfFailed() {
         JcclException e = failure.get();

@@ -22,6 +22,7 @@ final class NcclGroup {
             String operation = "ncclGroupEnd";
             NcclRank guilty = (NcclRank) engines[0];
             RuntimeException thrown = null;
+            boolean begun = false;
             // The group is always ended: it belongs to the thread, and would otherwise swallow
             // all later calls.
             try {
@@ -33,6 +34,7 @@ final class NcclGroup {
                         CudaStream stream = rank.issued().note(r);
                         rank.handle().enqueuing(stream);
                         result = rank.calls().issue(r, rank.comm(), stream);
+                        begun = true;
                         if (NcclCodes.isError(result)) {
                             operation = r.op.method();
                             guilty = rank;
@@ -41,6 +43,10 @@ final class NcclGroup {
                 }
             } catch (RuntimeException e) {
                 thrown = e;
+                // NCCL knows nothing of it, and enqueues what it was given before.
+                for (int i = 0; begun && i < n; i++) {
+                    ((NcclRank) engines[i]).failures().amidGroup(e);
+                }
             }
             int end = nccl.ncclGroupEnd();
             if (thrown != null) {
