@@ -360,8 +360,7 @@ final class MpiCommunicator extends HostRank {
             world[i] = worldRanks[members[i]];
             own = members[i] == rank() ? i : own;
         }
-        // The same on all members; numbers of other communicators are never so large.
-        long child = ((id * 31 + ++splits) * 0x9E3779B97F4A7C15L + colour) | Long.MIN_VALUE;
+        long child = childId(id, ++splits, colour);
         MpiCommunicator made =
                 colour < 0 ? null : new MpiCommunicator(process, child, own, world, options);
         watch.enter("split", true);
@@ -377,6 +376,15 @@ final class MpiCommunicator extends HostRank {
         } finally {
             watch.leave();
         }
+    }
+
+    /**
+     * The id of a communicator made by split, the same on all members. Negative, as no other one is;
+     * a factor of 64 bits keeps the numbers of different parents and splits apart.
+     */
+    static long childId(long parent, long split, int colour) {
+        long factor = 0x9E3779B97F4A7C15L;
+        return ((parent * factor + split) * factor + colour) | Long.MIN_VALUE;
     }
 
     @Override
