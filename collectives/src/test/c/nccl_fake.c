@@ -2937,18 +2937,26 @@ static void stop_operations(ncclComm_t c) {
 }
 
 #if HAS(22700)
+static int by_number(const void *a, const void *b) {
+  return *(const int *)a - *(const int *)b;
+}
+
 static ncclResult_t run_shrink(struct task *t) {
   ncclComm_t c = t->comm;
   struct shared *s = c->shared;
   uint64_t key = 0;
-  int first = -1, rank = 0, size = 0;
+  int first = -1, rank = 0, skipped = 0;
   for (int r = 0; r < c->nranks; r++) {
-    bool out = excluded(t, r);
+    bool out = skipped < t->nexcluded && t->excluded[skipped] == r;
+    skipped += out;
     key = key << 1 | key >> 63;
     key ^= out ? 0x9e3779b97f4a7c15ULL * (uint64_t)(r + 1) : 0;
     first = !out && first < 0 ? r : first;
-    size += !out;
     rank += !out && r < c->rank;
+  }
+  int size = c->nranks - t->nexcluded; /* one that is named twice counts twice: init.cc:1815-1828 */
+  if (rank >= size) {
+    return error(c, ncclInternalError, "ncclCommShrink: rank %d of %d", rank, size);
   }
   t->child->nranks = size;
   t->child->rank = rank;
@@ -2993,6 +3001,9 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *exclude, int excludeCount, ncc
       result = error(comm, ncclInvalidArgument, "ncclCommShrink: rank %d cannot exclude rank %d",
           comm->rank, exclude[i]);
     }
+  }
+  if (result == ncclSuccess) {
+    qsort(t.excluded, (size_t)excludeCount, sizeof(int), by_number); /* init.cc:3088 */
   }
   return result != ncclSuccess ? in_group(result) : add_child(&t, comm, config, newcomm);
 }

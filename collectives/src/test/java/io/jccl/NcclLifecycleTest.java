@@ -10,6 +10,7 @@ import io.jccl.bindings.NcclConfig;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
+import io.jccl.device.Graph;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.rendezvous.Store;
@@ -118,6 +119,45 @@ class NcclLifecycleTest {
     // ---- split
 
     @Test
+    void closedOnAVirtualThread() throws Exception {
+        in(2, ranks -> Thread.ofVirtual().start(() -> ranks.forEach(Communicator::close)).join());
+    }
+
+    /** A launch keeps its graph while it waits for room in the stream, but not NCCL's abort. */
+    @Test
+    void anAbortDoesNotWaitForTheLaunchOfAGraph() throws Exception {
+        in(
+                1,
+                ranks -> {
+                    Communicator c = ranks.getFirst();
+                    try (Stream stream = c.device().newStream();
+                            Buffer b = c.device().allocate(DataType.INT32, 1)) {
+                        Graph graph =
+                                Graph.capture(stream, () -> c.allReduce(b, ReduceOp.SUM, stream));
+                        TestFake.inject("cudaGraphLaunch:1:hang");
+                        long launches = TestFake.calls("cudaGraphLaunch");
+                        long aborts = TestFake.calls("ncclCommAbort");
+                        Thread launching = Thread.ofPlatform().start(() -> graph.launch(stream));
+                        awaitMore("cudaGraphLaunch", launches);
+                        c.abort("on purpose");
+                        awaitMore("ncclCommAbort", aborts);
+                        TestFake.reset();
+                        launching.join();
+                        c.close();
+                        assertThrows(IllegalStateException.class, () -> graph.launch(stream));
+                    }
+                });
+    }
+
+    private static void awaitMore(String function, long calls) throws InterruptedException {
+        long deadline = System.nanoTime() + NcclRanks.PATIENCE.toNanos();
+        while (TestFake.calls(function) == calls) {
+            assertTrue(System.nanoTime() < deadline, function + " is not called");
+            Thread.sleep(1);
+        }
+    }
+
+    @Test
     void splitByColourAndKey() throws Exception {
         in(
                 4,
@@ -169,8 +209,9 @@ class NcclLifecycleTest {
                         NcclRanks.each(
                                 ranks.subList(1, 4),
                                 c -> {
+                                    // Named twice it is left out once.
                                     try (NcclCommunicator less =
-                                            NcclRanks.nccl(c).shrink(List.of(0), false)) {
+                                            NcclRanks.nccl(c).shrink(List.of(0, 0), false)) {
                                         assertEquals(3, less.size());
                                         assertEquals(c.rank() - 1, less.rank());
                                         assertEquals(6, NcclRanks.sum(less, c.rank()));
@@ -301,6 +342,7 @@ class NcclLifecycleTest {
 
     @Test
     void revokeEndsWorkAndAllowsToSplit() throws Exception {
+        long aborts = TestFake.calls("ncclCommAbort");
         in(
                 3,
                 ranks -> {
@@ -316,6 +358,7 @@ class NcclLifecycleTest {
                                 }
                             });
                 });
+        assertEquals(aborts, TestFake.calls("ncclCommAbort"), "closing one is no failure");
     }
 
     // ---- suspend, memory, registration

@@ -74,12 +74,10 @@ final class ChildCommunicators {
             return joinWithout(new TreeSet<>(excluded));
         }
         int number = ++splits;
+        // NCCL counts a rank that is named twice twice, but skips it once: init.cc:1815 of 2.30.7.
+        int[] distinct = excluded.stream().mapToInt(Integer::intValue).distinct().toArray();
         // Not freed while the helper thread may read it.
-        MemorySegment list =
-                Arena.ofAuto()
-                        .allocateFrom(
-                                ValueLayout.JAVA_INT,
-                                excluded.stream().mapToInt(Integer::intValue).toArray());
+        MemorySegment list = Arena.ofAuto().allocateFrom(ValueLayout.JAVA_INT, distinct);
         return Objects.requireNonNull(
                 derive(
                         "ncclCommShrink",
@@ -88,7 +86,7 @@ final class ChildCommunicators {
                                 nccl.ncclCommShrink(
                                         rank.comm(),
                                         list,
-                                        excluded.size(),
+                                        distinct.length,
                                         slot,
                                         config,
                                         nccl_h.NCCL_SHRINK_DEFAULT()),
@@ -121,7 +119,8 @@ final class ChildCommunicators {
                                         "ranks to leave out",
                                         excluded.toString(),
                                         "pass the same list to shrink on all that remain")));
-        rank.handOver(made);
+        made.afterClose(rank.afterClose());
+        rank.afterClose(null);
         return made;
     }
 
@@ -192,6 +191,8 @@ final class ChildCommunicators {
                             rank.handle().isBlocking(),
                             of,
                             size);
+            AfterClose then = rank.afterClose();
+            child.afterClose(then == null ? null : then.shared());
             done = true;
             return child;
         } finally {

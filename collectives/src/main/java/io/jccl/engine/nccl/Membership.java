@@ -296,11 +296,11 @@ final class Membership {
         return lost;
     }
 
-    /** Publishes that this rank has closed its communicator; true if it was the last to do so. */
-    boolean leave() {
+    /** Publishes that this rank has closed its communicator. */
+    void leave() {
         gone = true;
         put(key("left", rank), "");
-        return store.add(key("leaving"), 1) == size;
+        store.add(key("leaving"), 1);
     }
 
     /** The ranks that have closed their communicator. */

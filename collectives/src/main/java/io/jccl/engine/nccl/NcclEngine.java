@@ -29,6 +29,7 @@ import java.util.Set;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.LongSupplier;
 import java.util.function.Supplier;
+import java.util.stream.IntStream;
 import org.jspecify.annotations.Nullable;
 
 /** Creates communicators over NCCL. */
@@ -188,7 +189,9 @@ public final class NcclEngine {
                     }
                     return idFrom(members.await("id", deadline, timeout), call);
                 },
-                (nccl, slot, id, config) -> NcclInit.call(nccl, slot, size, id, rank, config));
+                (nccl, slot, id, config) -> NcclInit.call(nccl, slot, size, id, rank, config),
+                "ncclCommInitRank",
+                "though all ranks came: connections cannot be made");
     }
 
     /** See {@link Communicator#fromEnvironment(Device, CommunicatorOptions)}. */
@@ -215,12 +218,7 @@ public final class NcclEngine {
             Store store = folder == null ? Store.inMemory() : Store.folder(folder);
             NcclRank made =
                     join(Membership.of(store, "world", meeting), device, options, List.of());
-            made.whenClosed(last -> {
-                if (last) {
-                    meeting.deleteFolder();
-                }
-                meeting.close();
-            });
+            made.afterClose(new AfterClose(() -> leave(meeting, store)));
             done = true;
             return made;
         } finally {
@@ -230,12 +228,27 @@ public final class NcclEngine {
         }
     }
 
+    /** The last process that needs the store deletes its folder. */
+    private static void leave(LocalPeers meeting, Store store) {
+        try {
+            store.set("closed-" + meeting.rank(), new byte[0]);
+            if (IntStream.range(0, meeting.size())
+                    .allMatch(p -> store.get("closed-" + p) != null || !meeting.isAlive(p))) {
+                meeting.deleteFolder();
+            }
+        } catch (RuntimeException e) {
+            // Another process has deleted it.
+        } finally {
+            meeting.close();
+        }
+    }
+
     /** Creates a rank that closes the store when it is closed; closes the store on failure. */
     private static NcclRank closing(Store store, Supplier<NcclRank> maker) {
         boolean done = false;
         try {
             NcclRank made = maker.get();
-            made.whenClosed(last -> store.close());
+            made.afterClose(new AfterClose(store::close));
             done = true;
             return made;
         } finally {
@@ -262,7 +275,10 @@ public final class NcclEngine {
                 (nccl, deadline, call) ->
                         idFrom(members.await("id", deadline, options.timeout()), call),
                 (nccl, slot, id, config) ->
-                        nccl.ncclCommGrow(0, size, id, rank, slot, Objects.requireNonNull(config)));
+                        nccl.ncclCommGrow(0, size, id, rank, slot, Objects.requireNonNull(config)),
+                "ncclCommGrow",
+                "though rank 0 came: another rank has not called grow or joinGrown, or connections"
+                        + " cannot be made");
     }
 
     private static void checkRank(int rank, int size) {
@@ -287,7 +303,9 @@ public final class NcclEngine {
             Device device,
             CommunicatorOptions options,
             IdSource ids,
-            Init init) {
+            Init init,
+            String function,
+            String cause) {
         long deadline = System.nanoTime() + Deadline.nanos(options.timeout());
         int rank = members.rank();
         int size = members.size();
@@ -312,7 +330,7 @@ public final class NcclEngine {
                             slot,
                             id,
                             NcclInit.config(nccl, options, resources.arena));
-            NcclInit.await(nccl, task, members, deadline, options.timeout(), rank, size);
+            NcclInit.await(nccl, task, members, deadline, options.timeout(), function, cause);
             NcclRank made =
                     new NcclRank(
                             nccl,

@@ -5,6 +5,7 @@ import io.jccl.bindings.generated.nccl.nccl_h;
 import io.jccl.device.cuda.Capture;
 import io.jccl.device.cuda.CudaDevice;
 import io.jccl.device.cuda.CudaStream;
+import io.jccl.internal.Deadline;
 import io.jccl.internal.Waits;
 import java.time.Duration;
 import java.util.List;
@@ -180,15 +181,30 @@ final class NcclHandle {
         if (t != null) {
             t.giveUp();
         }
-        // NCCL waits for graphs even in an abort, and they can no longer run.
-        String reason = ": communicator " + name + ", which it uses, has failed";
-        graphs.forEach(g -> g.end(reason));
+        Thread graphsEnd = endGraphs();
         long wait = blocking ? LEAVE_NANOS : ABORT_WAIT.toNanos();
         long deadline = System.nanoTime() + wait;
         while ((inside || isBusy()) && System.nanoTime() < deadline) {
             LockSupport.parkNanos(100_000);
         }
         end(nccl::ncclCommAbort);
+        Waits.join(graphsEnd, Deadline.FOREVER);
+    }
+
+    /**
+     * NCCL waits for graphs even in an abort, and they can no longer run. A launch keeps its graph
+     * until the stream has room, which it may have only after NCCL has begun to abort: so they end
+     * on a thread of their own.
+     */
+    private Thread endGraphs() {
+        String reason = ": communicator " + name + ", which it uses, has failed";
+        return Thread.ofPlatform()
+                .daemon()
+                .name("jccl-abort-graphs-" + name)
+                .start(() -> {
+                    device.adopt();
+                    graphs.forEach(g -> g.end(reason));
+                });
     }
 
     private void end(LongUnaryOperator last) {

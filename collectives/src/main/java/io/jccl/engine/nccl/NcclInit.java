@@ -53,18 +53,23 @@ final class NcclInit {
         nccl.check(state, operation, 0);
     }
 
-    /** The same, and ends early if another rank fails. */
+    /**
+     * The same for a rank, and ends early if another fails.
+     *
+     * @param function NCCL's
+     * @param cause what keeps it from returning, as far as is known
+     */
     static void await(
             NcclApi nccl,
             NcclTask task,
             Membership members,
             long deadline,
             Duration timeout,
-            int rank,
-            int size) {
+            String function,
+            String cause) {
         String operation =
-                "ncclCommInitRank on rank %s of %s of communicator '%s'"
-                        .formatted(rank, size, members.name());
+                "%s on rank %s of %s of communicator '%s'"
+                        .formatted(function, members.rank(), members.size(), members.name());
         while (true) {
             long left = Math.max(deadline - System.nanoTime(), 0);
             try {
@@ -84,10 +89,9 @@ final class NcclInit {
                 throwIfBroken(members, operation);
                 if (left == 0) {
                     throw new CollectiveTimeoutException(
-                            ("%s is not complete after %s, though all ranks came: connections"
-                                            + " cannot be made; check NCCL_SOCKET_IFNAME and"
+                            ("%s is not complete after %s, %s; check NCCL_SOCKET_IFNAME and"
                                             + " firewalls, or set NCCL_DEBUG=INFO")
-                                    .formatted(operation, timeout));
+                                    .formatted(operation, timeout, cause));
                 }
             }
         }

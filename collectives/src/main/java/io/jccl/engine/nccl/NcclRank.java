@@ -64,7 +64,11 @@ public final class NcclRank extends EngineCommunicator
     private final NcclHandle handle;
     private final Failures failures;
     private volatile boolean closed;
-    private @Nullable Closing closing;
+
+    /** Whether NCCL has revoked it, after which it may not be finalized. */
+    private volatile boolean revoked;
+
+    private @Nullable AfterClose afterClose;
 
     NcclRank(
             NcclApi nccl,
@@ -123,20 +127,12 @@ public final class NcclRank extends EngineCommunicator
         return options.nccl();
     }
 
-    /** Action after a rank has closed its communicator. */
-    interface Closing {
-        /** Runs the action; last is true if all other ranks had closed theirs before. */
-        void closed(boolean last);
+    @Nullable AfterClose afterClose() {
+        return afterClose;
     }
 
-    void whenClosed(Closing closing) {
-        this.closing = closing;
-    }
-
-    /** Passes that action on to the communicator that replaces this one. */
-    void handOver(NcclRank successor) {
-        successor.closing = closing;
-        closing = null;
+    void afterClose(@Nullable AfterClose then) {
+        afterClose = then;
     }
 
     // ---- used by the other parts of a rank
@@ -369,6 +365,7 @@ public final class NcclRank extends EngineCommunicator
     public void revoke() {
         refuseInGroup("revoke");
         call("ncclCommRevoke", () -> nccl.ncclCommRevoke(comm(), nccl_h.NCCL_REVOKE_DEFAULT()));
+        revoked = true;
     }
 
     @Override
@@ -438,9 +435,8 @@ public final class NcclRank extends EngineCommunicator
         }
         Watchdog.forget(watch);
         flight().close();
-        boolean last = false;
         try {
-            last = members.leave();
+            members.leave();
         } catch (RuntimeException e) {
             // The store was closed first: no rank is left to be notified.
         }
@@ -450,10 +446,10 @@ public final class NcclRank extends EngineCommunicator
                 release();
             }
         } finally {
-            Closing task = closing;
-            if (task != null) {
+            AfterClose then = afterClose;
+            if (then != null) {
                 handle.awaitLook();
-                task.closed(last);
+                then.closed();
             }
         }
     }
@@ -467,7 +463,7 @@ public final class NcclRank extends EngineCommunicator
             } finally {
                 handle.leave();
             }
-            if (nccl.supports("ncclCommFinalize")) {
+            if (!revoked && nccl.supports("ncclCommFinalize")) {
                 call("ncclCommFinalize", () -> nccl.ncclCommFinalize(comm()));
             }
             handle.startDestroy();
