@@ -146,137 +146,86 @@ final class MpiCalls {
     }
 
     private void scatter(Request q) {
-        int first = messages.open();
+        if (q.count > LIMIT) {
+            blocks(q);
+            return;
+        }
         boolean root = rank == q.root;
         HostBuffer target = (HostBuffer) q.recvBuffer();
         long send = root ? staging.in((HostBuffer) q.sendBuffer()) : 0;
         boolean own = root && q.inPlace;
         long recv = own ? inPlace : staging.out(target);
-        if (q.count > LIMIT) {
-            for (int r = 0; root && r < n; r++) {
-                if (r != rank) {
-                    messages.postSend(
-                            send + r * q.count * q.type.size(),
-                            q.count,
-                            q.type,
-                            r,
-                            MpiMessages.TAG_OURS);
-                } else if (!own) {
-                    Staging.copyOwn(q, q.sendBuffer(), rank * q.count, target, 0, q.count);
-                }
-            }
-            if (!root) {
-                messages.postRecv(recv, q.count, q.type, q.root, MpiMessages.TAG_OURS);
-            }
-            messages.finish(first);
-        } else {
-            int m = (int) q.count;
-            long type = types.type(q.type);
-            link.begin();
-            int code;
-            try {
-                code =
-                        blocking
-                                ? mpi.MPI_Scatter(send, m, type, recv, m, type, q.root, link.comm())
-                                : mpi.MPI_Iscatter(
-                                        send,
-                                        m,
-                                        type,
-                                        recv,
-                                        m,
-                                        type,
-                                        q.root,
-                                        link.comm(),
-                                        link.request());
-            } finally {
-                link.end();
-            }
-            link.complete(code, "MPI_Scatter");
+        int m = (int) q.count;
+        long type = types.type(q.type);
+        link.begin();
+        int code;
+        try {
+            code =
+                    blocking
+                            ? mpi.MPI_Scatter(send, m, type, recv, m, type, q.root, link.comm())
+                            : mpi.MPI_Iscatter(
+                                    send,
+                                    m,
+                                    type,
+                                    recv,
+                                    m,
+                                    type,
+                                    q.root,
+                                    link.comm(),
+                                    link.request());
+        } finally {
+            link.end();
         }
-        if (!own && !(root && q.count > LIMIT)) {
+        link.complete(code, "MPI_Scatter");
+        if (!own) {
             staging.back(target, recv);
         }
     }
 
     private void gather(Request q) {
-        int first = messages.open();
+        if (q.count > LIMIT) {
+            blocks(q);
+            return;
+        }
         boolean root = rank == q.root;
         boolean own = root && q.inPlace;
-        HostBuffer source = (HostBuffer) q.sendBuffer();
-        long send = own ? inPlace : staging.in(source);
+        long send = own ? inPlace : staging.in((HostBuffer) q.sendBuffer());
         long recv = root ? staging.out((HostBuffer) q.recvBuffer()) : 0;
-        if (q.count > LIMIT) {
-            for (int r = 0; root && r < n; r++) {
-                if (r != rank) {
-                    messages.postRecv(
-                            recv + r * q.count * q.type.size(),
-                            q.count,
-                            q.type,
-                            r,
-                            MpiMessages.TAG_OURS);
-                }
-            }
-            if (!root) {
-                messages.postSend(send, q.count, q.type, q.root, MpiMessages.TAG_OURS);
-            }
-            messages.finish(first);
-        } else {
-            int m = (int) q.count;
-            long type = types.type(q.type);
-            link.begin();
-            int code;
-            try {
-                code =
-                        blocking
-                                ? mpi.MPI_Gather(send, m, type, recv, m, type, q.root, link.comm())
-                                : mpi.MPI_Igather(
-                                        send,
-                                        m,
-                                        type,
-                                        recv,
-                                        m,
-                                        type,
-                                        q.root,
-                                        link.comm(),
-                                        link.request());
-            } finally {
-                link.end();
-            }
-            link.complete(code, "MPI_Gather");
+        int m = (int) q.count;
+        long type = types.type(q.type);
+        link.begin();
+        int code;
+        try {
+            code =
+                    blocking
+                            ? mpi.MPI_Gather(send, m, type, recv, m, type, q.root, link.comm())
+                            : mpi.MPI_Igather(
+                                    send,
+                                    m,
+                                    type,
+                                    recv,
+                                    m,
+                                    type,
+                                    q.root,
+                                    link.comm(),
+                                    link.request());
+        } finally {
+            link.end();
         }
+        link.complete(code, "MPI_Gather");
         if (root) {
             staging.back((HostBuffer) q.recvBuffer(), recv);
-            if (q.count > LIMIT && !own) {
-                Staging.copyOwn(q, source, 0, q.recvBuffer(), rank * q.count, q.count);
-            }
         }
     }
 
     private void allGather(Request q) {
-        int first = messages.open();
-        HostBuffer source = (HostBuffer) q.sendBuffer();
-        HostBuffer target = (HostBuffer) q.recvBuffer();
-        long send = q.inPlace ? inPlace : staging.in(source);
-        long recv = staging.out(target);
         if (q.count > LIMIT) {
-            long block = q.count * q.type.size();
-            for (int i = 1; i < n; i++) {
-                int r = (rank + i) % n;
-                messages.postRecv(recv + r * block, q.count, q.type, r, MpiMessages.TAG_OURS);
-                messages.postSend(
-                        q.inPlace ? recv + rank * block : send,
-                        q.count,
-                        q.type,
-                        r,
-                        MpiMessages.TAG_OURS);
-            }
-            messages.finish(first);
-            staging.back(target, recv);
-            if (!q.inPlace) {
-                Staging.copyOwn(q, source, 0, target, rank * q.count, q.count);
-            }
+            blocks(q);
             return;
         }
+        HostBuffer target = (HostBuffer) q.recvBuffer();
+        long send = q.inPlace ? inPlace : staging.in((HostBuffer) q.sendBuffer());
+        long recv = staging.out(target);
         int m = (int) q.count;
         long type = types.type(q.type);
         link.begin();
@@ -295,7 +244,10 @@ final class MpiCalls {
     }
 
     private void allToAll(Request q) {
-        int first = messages.open();
+        if (q.count > LIMIT) {
+            blocks(q);
+            return;
+        }
         HostBuffer target = (HostBuffer) q.recvBuffer();
         // MPI requires all ranks to be in place, or none.
         long send =
@@ -303,21 +255,6 @@ final class MpiCalls {
                         ? staging.copyOf((HostBuffer) q.sendBuffer())
                         : staging.in((HostBuffer) q.sendBuffer());
         long recv = staging.out(target);
-        if (q.count > LIMIT) {
-            long block = q.count * q.type.size();
-            for (int i = 1; i < n; i++) {
-                int to = (rank + i) % n;
-                int from = (rank - i + n) % n;
-                messages.postRecv(recv + from * block, q.count, q.type, from, MpiMessages.TAG_OURS);
-                messages.postSend(send + to * block, q.count, q.type, to, MpiMessages.TAG_OURS);
-            }
-            messages.finish(first);
-            staging.back(target, recv);
-            if (!q.inPlace) {
-                Staging.copyOwn(q, q.sendBuffer(), rank * q.count, target, rank * q.count, q.count);
-            }
-            return;
-        }
         int m = (int) q.count;
         long type = types.type(q.type);
         link.begin();
@@ -354,10 +291,13 @@ final class MpiCalls {
             }
             return;
         }
-        if (total > LIMIT || end > LIMIT) {
-            // Counts are the same on all ranks; displacements need not be, and do not matter to
-            // MPI.
-            allGathervSpread(q, source, target, total);
+        // Counts are the same on all ranks; displacements need not be, and do not matter to MPI.
+        if (total > LIMIT) {
+            blocks(q);
+            return;
+        }
+        if (end > LIMIT) {
+            allGathervPacked(q, source, target, total);
             return;
         }
         for (int r = 0; r < n; r++) {
@@ -395,29 +335,9 @@ final class MpiCalls {
         link.complete(code, "MPI_Allgatherv");
     }
 
-    private void allGathervSpread(Request q, HostBuffer source, HostBuffer target, long total) {
-        int first = messages.open();
+    /** Those whose displacements exceed a C int, through a packed copy. */
+    private void allGathervPacked(Request q, HostBuffer source, HostBuffer target, long total) {
         int size = q.type.size();
-        if (total > LIMIT) {
-            long send = staging.in(source);
-            long recv = staging.out(target);
-            for (int i = 1; i < n; i++) {
-                int r = (rank + i) % n;
-                messages.postRecv(
-                        recv + q.recvDispls[r] * size,
-                        q.recvCounts[r],
-                        q.type,
-                        r,
-                        MpiMessages.TAG_OURS);
-                messages.postSend(send, source.count(), q.type, r, MpiMessages.TAG_OURS);
-            }
-            messages.finish(first);
-            staging.back(target, recv);
-            if (!q.inPlace) {
-                Staging.copyOwn(q, source, 0, target, q.recvDispls[rank], source.count());
-            }
-            return;
-        }
         MemorySegment packed = staging.recv().atLeast(total * size);
         int at = 0;
         for (int r = 0; r < n; r++) {
@@ -437,23 +357,25 @@ final class MpiCalls {
     }
 
     /**
-     * gatherv, scatterv and allToAllv as messages. A rank knows only its own counts, so ranks could
-     * not agree on how to handle counts that exceed a C int.
+     * Blocks as messages: where counts exceed a C int, and always for gatherv, scatterv and
+     * allToAllv, of which a rank knows only its own counts, so ranks could not agree.
      */
     private void blocks(Request q) {
         int first = messages.open();
         int size = q.type.size();
         HostBuffer source = (HostBuffer) q.send;
         HostBuffer target = (HostBuffer) q.recv;
-        boolean aside = q.inPlace && q.op == CollectiveOp.ALL_TO_ALLV;
+        boolean v = q.op.vector();
+        boolean all = q.op == CollectiveOp.ALL_TO_ALL || q.op == CollectiveOp.ALL_TO_ALLV;
+        boolean aside = q.inPlace && all;
         long send = source == null ? 0 : aside ? staging.copyOf(source) : staging.in(source);
         long recv = target == null ? 0 : staging.out(target);
         for (int i = 1; i < n; i++) {
             int from = (rank - i + n) % n;
             if (target != null && q.op.sends(from, q.root)) {
                 messages.postRecv(
-                        recv + q.recvDispls[from] * size,
-                        q.recvCounts[from],
+                        recv + recvAt(q, from) * size,
+                        v ? q.recvCounts[from] : q.count,
                         q.type,
                         from,
                         MpiMessages.TAG_OURS);
@@ -463,8 +385,8 @@ final class MpiCalls {
             int to = (rank + i) % n;
             if (source != null && q.op.receives(to, q.root)) {
                 messages.postSend(
-                        send + q.sendDispls[to] * size,
-                        q.sendCounts[to],
+                        send + sendAt(q, to) * size,
+                        v ? q.sendCounts[to] : q.count,
                         q.type,
                         to,
                         MpiMessages.TAG_OURS);
@@ -480,11 +402,19 @@ final class MpiCalls {
                 Staging.copyOwn(
                         q,
                         source,
-                        q.sendDispls[rank],
+                        sendAt(q, rank),
                         target,
-                        q.recvDispls[rank],
-                        q.recvCounts[rank]);
+                        recvAt(q, rank),
+                        v ? q.recvCounts[rank] : q.count);
             }
         }
+    }
+
+    private static long sendAt(Request q, int to) {
+        return q.op.vector() ? q.sendDispls[to] : q.op.manySend() ? to * q.count : 0;
+    }
+
+    private static long recvAt(Request q, int from) {
+        return q.op.vector() ? q.recvDispls[from] : q.op.manyRecv() ? from * q.count : 0;
     }
 }
