@@ -10,6 +10,7 @@ import io.jccl.bindings.NcclConfig;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
+import io.jccl.device.Device;
 import io.jccl.device.Graph;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
@@ -338,6 +339,32 @@ class NcclLifecycleTest {
                     }
                 });
         assertEquals(before, NcclRanks.live(), NcclLifecycleTest::whatLives);
+    }
+
+    /** There is no roll call: nobody knows whether the others have come. */
+    @Test
+    void growingThatTakesTooLongNamesItsCauses() {
+        Store store = Store.inMemory();
+        List<@Nullable Throwable> errors =
+                NcclRanks.errors(
+                        List.of(0, 1),
+                        r -> {
+                            Device device = TestFake.device(r);
+                            if (r == 1) {
+                                store.await("more/id", NcclRanks.PATIENCE);
+                                CommunicatorOptions soon =
+                                        NcclRanks.OPTIONS.withTimeout(Duration.ofMillis(500));
+                                NcclCommunicator.joinGrown(store, "more", 1, 3, device, soon);
+                            }
+                            try (Communicator c =
+                                    Communicator.join(
+                                            store, "few", 0, 1, device, NcclRanks.OPTIONS)) {
+                                NcclRanks.nccl(c).grow("more", 3);
+                            }
+                        });
+        String message = NcclRanks.text(errors.get(1));
+        assertTrue(message.contains("ncclCommGrow on rank 1 of 3"), message);
+        assertTrue(message.contains("another rank has not called grow or joinGrown"), message);
     }
 
     @Test
