@@ -1,6 +1,7 @@
 /*
- * libcuda.so.1: the one function that JCCL looks up in the driver itself; the others are handed out by the
- * fake of the runtime. In a folder of its own, since most tests are of machines without a driver.
+ * libcuda.so.1: the one function that JCCL looks up in the driver itself; the others are handed out
+ * by the fake of the runtime. In a folder of its own, since most tests are of machines without a
+ * driver.
  */
 #include "fake.h"
 

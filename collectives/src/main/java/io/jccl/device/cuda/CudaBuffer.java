@@ -388,9 +388,12 @@ public final class CudaBuffer implements Buffer {
         }
         Allocation lender = allocation.lender;
         LongConsumer release = allocation.release;
-        if (release != null && lender == null) {
+        if (release == null) {
+            return;
+        }
+        if (lender == null) {
             CudaDevice.onPlatformThread(() -> release.accept(allocation.address));
-        } else if (release != null && lender.isOpen()) {
+        } else if (lender.isOpen()) {
             release.accept(allocation.address);
         }
     }

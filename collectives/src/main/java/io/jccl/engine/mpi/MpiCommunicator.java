@@ -379,8 +379,8 @@ final class MpiCommunicator extends HostRank {
     }
 
     /**
-     * The id of a communicator made by split, the same on all members. Negative, as no other one is;
-     * a factor of 64 bits keeps the numbers of different parents and splits apart.
+     * The id of a communicator made by split, the same on all members. It is negative, as no other
+     * one is; a factor of 64 bits keeps the numbers of different parents and splits apart.
      */
     static long childId(long parent, long split, int colour) {
         long factor = 0x9E3779B97F4A7C15L;

@@ -8,8 +8,8 @@ import io.jccl.device.Stream;
 import java.util.function.Supplier;
 
 /**
- * A process that uses the null stream of GPU 1 on threads that never chose a device: after each call
- * the driver is asked whether GPU 0, which is theirs, has a context.
+ * A process that uses the null stream of GPU 1 on threads that never chose a device: after each
+ * call the driver is asked whether GPU 0, which is theirs, has a context.
  */
 final class CudaContextWorker {
     private CudaContextWorker() {}
