@@ -334,7 +334,7 @@ class AdafactorTest {
                                                         "layer",
                                                         List.of(
                                                                 new ShardedLayer.Tensor(
-                                                                        "w", rows * 8, 8)))),
+                                                                        "w", 8L * rows, 8)))),
                                         Adafactor.defaults(),
                                         ZeroOptions.stage(1))) {
                             if (rows == 16) {
