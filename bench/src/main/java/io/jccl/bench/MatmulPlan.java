@@ -75,8 +75,7 @@ public record MatmulPlan(long n, int ranks, int high, long width, long depth) {
         }
         // The sizes above need not end on the smallest tiles.
         MatmulPlan smallest =
-                new MatmulPlan(
-                        n, ranks, (int) least, Math.min(n, 16), Math.min(most, SHALLOWEST));
+                new MatmulPlan(n, ranks, (int) least, Math.min(n, 16), Math.min(most, SHALLOWEST));
         if (smallest.deviceBytes() <= deviceBytes) {
             return smallest;
         }

@@ -53,7 +53,8 @@ class JavaCommandTest {
 
     @Test
     void whatFollowsTheMainModuleIsThePrograms() {
-        assertEquals(plus(OURS, "--module=a/A", "-p", "8080"), program("--module=a/A", "-p", "8080"));
+        assertEquals(
+                plus(OURS, "--module=a/A", "-p", "8080"), program("--module=a/A", "-p", "8080"));
     }
 
     @Test

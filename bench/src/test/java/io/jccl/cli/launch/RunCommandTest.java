@@ -164,7 +164,8 @@ public class RunCommandTest {
                 runShell(script, new PrintWriter(slow), "-n", "2", "--grace", "0", "-x", ready));
         assertEquals("[1] last words\n", out.toString());
         // Not a signal: there are 64 of them.
-        assertTrue(err.toString().contains("rank 0 failed first, with status 255\n"), err::toString);
+        assertTrue(
+                err.toString().contains("rank 0 failed first, with status 255\n"), err::toString);
     }
 
     @ParameterizedTest
@@ -378,8 +379,7 @@ public class RunCommandTest {
     @Test
     void aLogThatCannotBeWrittenIsReportedOnceAndTheOutputGoesOn(@TempDir Path logs)
             throws IOException {
-        Path full =
-                Files.createSymbolicLink(logs.resolve("rank-0.out"), Path.of("/dev/full"));
+        Path full = Files.createSymbolicLink(logs.resolve("rank-0.out"), Path.of("/dev/full"));
         String[] options = {"-n", "1", "--log-dir", logs.toString()};
         assertEquals(0, runShell("echo 1; echo 2; echo 3", options), err::toString);
         Files.delete(full);

@@ -147,9 +147,7 @@ class OutputTest {
             OutputFiles files = new OutputFiles(line).add("--json", file);
             String message =
                     String.valueOf(
-                            assertThrows(
-                                            ParameterException.class,
-                                            () -> files.add("--csv", name))
+                            assertThrows(ParameterException.class, () -> files.add("--csv", name))
                                     .getMessage());
             assertEquals("--json and --csv are both '" + name + "'; give two files", message);
             assertThrows(ParameterException.class, () -> files.checkNotRead(List.of(name)));

@@ -204,8 +204,7 @@ public final class CudaDevice implements Device {
      * counts as chosen by the application.
      */
     private static boolean isUsed(int device) {
-        return USED.contains(device)
-                || CudaRuntime.hasContext(device, device != 0);
+        return USED.contains(device) || CudaRuntime.hasContext(device, device != 0);
     }
 
     /**

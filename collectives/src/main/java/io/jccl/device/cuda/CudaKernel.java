@@ -5,7 +5,6 @@ import io.jccl.bindings.NativeLibraries;
 import io.jccl.bindings.generated.cuda.cuda_h;
 import io.jccl.bindings.generated.cudart.cudart_h;
 import io.jccl.error.JcclException;
-import java.lang.foreign.MemorySegment;
 import java.util.List;
 import java.util.Objects;
 import java.util.Set;
