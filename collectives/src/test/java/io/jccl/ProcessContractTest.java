@@ -1,5 +1,7 @@
 package io.jccl;
 
+import static org.junit.jupiter.api.Assertions.assertEquals;
+
 import io.jccl.contract.Case;
 import io.jccl.contract.ContractWorker;
 import io.jccl.contract.EngineContractTest;
@@ -35,7 +37,8 @@ abstract class ProcessContractTest extends EngineContractTest {
         Path file = Files.createTempFile(folder, "cases", ".txt");
         Files.write(file, cases.stream().map(Case::toString).toList());
         List<Failure> failures = new ArrayList<>();
-        try (Workers workers = new Workers(ranks, Workers.newJobId(), jvmFlags(), Map.of())) {
+        String job = Workers.newJobId();
+        try (Workers workers = new Workers(ranks, job, jvmFlags(), Map.of())) {
             workers.startAll(ContractWorker.class, file.toString(), "40", engine());
             for (Worker worker : workers.all()) {
                 int exit = worker.join(PATIENCE);
@@ -53,6 +56,9 @@ abstract class ProcessContractTest extends EngineContractTest {
                     failures.add(new Failure(lastCase(lines), worker.rank(), true, message));
                 }
             }
+        }
+        if (failures.isEmpty()) {
+            assertEquals(List.of(), Workers.sharedFiles(job), "left in shared memory");
         }
         return failures;
     }

@@ -19,6 +19,7 @@ import io.jccl.cli.perf.PerfCommand;
 import io.jccl.cli.plan.PlanCommand;
 import io.jccl.cli.probe.ProbeCommand;
 import io.jccl.cli.report.ReportCommand;
+import io.jccl.cli.shell.ClosedOutput;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Output;
 import io.jccl.cli.shell.Suggestion;
@@ -381,6 +382,9 @@ public final class Main {
     }
 
     private static int failure(Exception e, CommandLine line) {
+        if (ClosedOutput.caused(e)) {
+            return ClosedOutput.STATUS;
+        }
         say(line, e, "");
         return e instanceof IllegalArgumentException ? 2 : 1;
     }

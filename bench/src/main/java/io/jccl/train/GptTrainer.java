@@ -464,7 +464,7 @@ public final class GptTrainer implements AutoCloseable {
         }
     }
 
-    /** The pipeline bubble of this run's last step, computed and measured; empty for none. */
+    /** The bubble of this run's last step, computed and measured, or empty. All ranks call it. */
     List<Double> bubble() {
         if (pipeline == null) {
             return List.of();

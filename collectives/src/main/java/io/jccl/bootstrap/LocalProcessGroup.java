@@ -209,13 +209,23 @@ public final class LocalProcessGroup {
             return System.nanoTime() - deadline > 0;
         }
 
+        /** Clears the thread's flag, as before each use of files. */
+        void notice() {
+            interrupted = Interrupts.notice(interrupted, System.nanoTime());
+        }
+
+        boolean wasInterrupted() {
+            notice();
+            return interrupted != 0;
+        }
+
         void pause() {
-            long now = System.nanoTime();
-            interrupted = Interrupts.notice(interrupted, now);
-            if (Interrupts.overdue(interrupted, now)) {
+            notice();
+            if (Interrupts.overdue(interrupted, System.nanoTime())) {
                 throw Interrupts.error(who + " in its join", "it does not join");
             }
             LockSupport.parkNanos(POLL_NANOS);
+            notice();
         }
 
         @Override
@@ -273,12 +283,13 @@ public final class LocalProcessGroup {
                             : job.attach(arena, patience, options);
             job.nonce = control.nonce();
             job.joined = true;
+            patience.notice();
             folder.joined(rank, lock);
             T made = use.of(job, control, arena);
             done = true;
             return made;
         } catch (RuntimeException | Error e) {
-            job.tell(e);
+            job.tell(e, !patience.wasInterrupted());
             throw e;
         } finally {
             if (!done) {
@@ -289,8 +300,11 @@ public final class LocalProcessGroup {
         }
     }
 
-    /** Reports to the others why this rank fails to join, unless they know. */
-    private void tell(Throwable why) {
+    /**
+     * Reports to the others why this rank fails to join, unless they know; patient: also to late
+     * ones.
+     */
+    private void tell(Throwable why, boolean patient) {
         if (arrivals.isTold()) {
             return;
         }
@@ -303,7 +317,7 @@ public final class LocalProcessGroup {
                 // Ranks that have already joined notice it in their next operation.
                 c.abort(rank, ControlBlock.AbortKind.of(why), arrivals.story(why));
             }
-            if (!joined) {
+            if (!joined && patient) {
                 arrivals.awaitLate(why);
             }
         } catch (RuntimeException e) {

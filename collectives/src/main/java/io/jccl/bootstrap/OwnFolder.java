@@ -1,7 +1,6 @@
 package io.jccl.bootstrap;
 
 import java.io.IOException;
-import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.DirectoryStream;
@@ -218,9 +217,12 @@ final class OwnFolder {
 
     static void makeMarked(Path folder) throws IOException {
         Files.createDirectory(folder, PRIVATE_FOLDER);
-        try (FileChannel c = open(folder.resolve(MARKER), StandardOpenOption.CREATE_NEW)) {
-            c.write(ByteBuffer.wrap(MARK));
-        }
+        write(folder.resolve(MARKER), MARK);
+    }
+
+    /** Writes a new file; unlike a channel's, an interrupt of the thread does not end that. */
+    static Path write(Path file, byte[] content) throws IOException {
+        return Files.write(Files.createFile(file, PRIVATE_FILE), content, StandardOpenOption.WRITE);
     }
 
     /** Opens a file without following links; a created file is accessible to its user only. */

@@ -211,14 +211,9 @@ public final class SharedFolder {
 
     private Path part(String name, String text, int writer) {
         Path part = path.resolve(name + "." + writer + ".part");
-        try (FileChannel c =
-                OwnFolder.open(
-                        part, StandardOpenOption.CREATE, StandardOpenOption.TRUNCATE_EXISTING)) {
-            ByteBuffer bytes = ByteBuffer.wrap(text.getBytes(StandardCharsets.UTF_8));
-            while (bytes.hasRemaining()) {
-                c.write(bytes);
-            }
-            return part;
+        try {
+            Files.deleteIfExists(part);
+            return OwnFolder.write(part, text.getBytes(StandardCharsets.UTF_8));
         } catch (IOException e) {
             throw new UncheckedIOException("cannot write " + part, e);
         }
@@ -315,16 +310,19 @@ public final class SharedFolder {
     private static void deleteIfAbandoned(Path folder) {
         // The thread's interrupt flag would close the files that it opens.
         long interrupted = Interrupts.notice(0, System.nanoTime());
-        // A process inside the gate may have inspected this rank's lock before it was released:
-        // retry.
-        for (int i = 0;
-                i < GATE_TRIES
-                        && Files.isDirectory(folder, LinkOption.NOFOLLOW_LINKS)
-                        && !tryDelete(folder);
-                i++) {
-            LockSupport.parkNanos(GATE_NANOS);
+        try {
+            // A process inside the gate may have inspected this rank's lock before it was released:
+            // retry.
+            for (int i = 0;
+                    i < GATE_TRIES
+                            && Files.isDirectory(folder, LinkOption.NOFOLLOW_LINKS)
+                            && !tryDelete(folder);
+                    i++) {
+                LockSupport.parkNanos(GATE_NANOS);
+            }
+        } finally {
+            Interrupts.restore(interrupted);
         }
-        Interrupts.restore(interrupted);
     }
 
     /** Returns false if another process was inside the gate. */

@@ -81,18 +81,21 @@ public final class FlightCommand extends Subcommand {
     @Override
     public Integer call() throws IOException {
         require(last >= 1 && last <= 1_000_000, "--last is " + last + ", expected 1 to 1000000");
-        new OutputFiles(line())
-                .add("--html", html)
-                .add("--trace", trace)
-                .add("--horovod", horovod)
-                .add(json)
-                .checkNotRead(files);
+        OutputFiles outputs =
+                new OutputFiles(line())
+                        .add("--html", html)
+                        .add("--trace", trace)
+                        .add("--horovod", horovod)
+                        .add(json);
+        outputs.checkNotRead();
         PrintWriter err = err();
         List<World> worlds =
                 Reader.read(
                         files,
                         warning -> err.println("jccl flight: warning: " + Output.oneLine(warning)));
         err.flush();
+        // Those of folders too.
+        outputs.checkNotRead(worlds.stream().flatMap(w -> w.files.stream()).toList());
         List<Findings> all = worlds.stream().map(w -> Analysis.of(w, !asTheyAre)).toList();
         Map<Path, String> written = new LinkedHashMap<>();
         if (html != null) {

@@ -2,6 +2,7 @@ package io.jccl.cli.launch;
 
 import io.jccl.CpuBinding;
 import io.jccl.LocalJob;
+import io.jccl.cli.shell.ClosedOutput;
 import io.jccl.rendezvous.LaunchEnvironment;
 import io.jccl.rendezvous.StoreSecret;
 import io.jccl.rendezvous.StoreServer;
@@ -95,6 +96,9 @@ final class RankProcesses {
     /** How a rank ended. */
     private record Exit(int rank, int status) {}
 
+    /** In place of one: nobody reads standard output, nor a log. */
+    private static final Exit UNREAD = new Exit(-1, ClosedOutput.STATUS);
+
     private final Settings settings;
     private final int restart;
     private final List<String> boundCommandLine;
@@ -111,6 +115,10 @@ final class RankProcesses {
     private final List<Thread> readers = new ArrayList<>();
     private final Lock ends = new ReentrantLock();
     private boolean ending;
+
+    /** Whether nobody reads standard output any more. */
+    private boolean unread;
+
     private @Nullable Signals received;
     private long receivedNanos;
 
@@ -166,9 +174,9 @@ final class RankProcesses {
                 "LOCAL_WORLD_SIZE", Integer.toString(settings.count));
     }
 
-    /** Whether a signal ended the ranks: then they are not restarted. */
-    synchronized boolean wasSignalled() {
-        return received != null;
+    /** Whether the user ended the ranks, by a signal or a closed pipe: then none is restarted. */
+    synchronized boolean wasEnded() {
+        return received != null || unread;
     }
 
     int run() throws InterruptedException {
@@ -289,6 +297,9 @@ final class RankProcesses {
                                     if (copy != null && !append(copy, time + l, name)) {
                                         copy = null;
                                     }
+                                    if (copy == null && !isErr && to.checkError()) {
+                                        nobodyReads();
+                                    }
                                 }
                             } catch (IOException e) {
                                 // The process was killed; its output up to then has been forwarded.
@@ -298,6 +309,14 @@ final class RankProcesses {
         reader.setDaemon(true);
         reader.start();
         readers.add(reader);
+    }
+
+    /** Ends the run as SIGPIPE would, which the JVM ignores. */
+    private synchronized void nobodyReads() {
+        if (!unread) {
+            unread = true;
+            exits.add(UNREAD);
+        }
     }
 
     /** Writes a line to a log; if that fails, reports it and returns false. */
@@ -318,6 +337,9 @@ final class RankProcesses {
         int lost = 0;
         for (int ended = 1; ended <= settings.count; ended++) {
             Exit exit = exits.take();
+            if (exit.rank < 0) {
+                return exit.status;
+            }
             if (exit.status == 0) {
                 continue;
             }

@@ -232,7 +232,7 @@ public final class RunCommand extends Subcommand {
             if (status == 0
                     || restart == maxRestarts
                     || (ours && status == USAGE)
-                    || ranks.wasSignalled()) {
+                    || ranks.wasEnded()) {
                 return status;
             }
             err().println(

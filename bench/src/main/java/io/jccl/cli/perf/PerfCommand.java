@@ -250,7 +250,8 @@ public final class PerfCommand implements Callable<Integer> {
         List<Report> reports = new ArrayList<>();
         if (comm.rank() == 0) {
             PrintWriter text = csv.text(json.text(line.getOut()));
-            reports.add(new TableReport(text));
+            boolean files = json.isAsked() || html.isAsked() || csv.isAsked();
+            reports.add(new TableReport(text, !files));
             if (forecast != null) {
                 reports.add(new ForecastReport(forecast, text));
             }

@@ -6,10 +6,10 @@ import static io.jccl.cli.shell.Text.lower;
 import io.jccl.bench.PerfConfig;
 import io.jccl.bench.PerfConfig.Timing;
 import io.jccl.bench.Report;
+import io.jccl.cli.shell.ClosedOutput;
 import io.jccl.cli.shell.Sizes;
 import io.jccl.cli.shell.Verdict;
 import io.jccl.cli.shell.Version;
-import java.io.IOException;
 import java.io.PrintWriter;
 import java.math.BigDecimal;
 import java.math.MathContext;
@@ -33,14 +33,17 @@ final class TableReport implements Report {
             DateTimeFormatter.ofPattern("yyyy-MM-dd HH:mm:ss", Locale.ROOT);
 
     private final PrintWriter out;
+    private final boolean alone;
     private boolean perIteration;
     private boolean cpuTime;
     private boolean timestamps;
     private int warmups;
     private String command = "";
 
-    TableReport(PrintWriter out) {
+    /** A table; {@code alone}: if nobody reads it, the run ends. */
+    TableReport(PrintWriter out, boolean alone) {
         this.out = out;
+        this.alone = alone;
     }
 
     @Override
@@ -169,9 +172,8 @@ final class TableReport implements Report {
         return text.toString();
     }
 
-    /** Fails if nobody reads the table any more, since a run may be endless. */
     @Override
-    public void line(Line line) throws IOException {
+    public void line(Line line) throws ClosedOutput {
         println(
                 format(
                                 "%12d  %12d  %8s  %6s  %6d",
@@ -179,8 +181,8 @@ final class TableReport implements Report {
                         + side(line.outOfPlace())
                         + side(line.inPlace())
                         + (timestamps ? "  " + line.time().format(TIMESTAMP) : ""));
-        if (out.checkError()) {
-            throw new IOException("standard output is closed");
+        if (out.checkError() && alone) {
+            throw new ClosedOutput();
         }
     }
 

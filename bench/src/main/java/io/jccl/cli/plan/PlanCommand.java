@@ -228,7 +228,7 @@ public final class PlanCommand extends Subcommand {
     @Override
     public Integer call() throws IOException {
         CommandLine line = line();
-        new OutputFiles(line).add(json).add(html);
+        new OutputFiles(line).add(json).add(html).checkNotRead();
         Hardware hardware = described.hardware(line);
         Job job = job(hardware);
         checkCombination();

@@ -41,7 +41,7 @@ public final class ReportCommand extends Subcommand {
 
     @Override
     public Integer call() throws IOException {
-        new OutputFiles(line()).add(html).checkNotRead(files);
+        new OutputFiles(line()).add(html).checkNotRead();
         List<Run> runs = new ArrayList<>();
         List<String> names = names();
         for (int i = 0; i < files.size(); i++) {

@@ -3,11 +3,16 @@ package io.jccl.cli.shell;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.stream.Stream;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine;
+import picocli.CommandLine.Model.ArgSpec;
+import picocli.CommandLine.Model.OptionSpec;
+import picocli.CommandLine.Model.PositionalParamSpec;
 import picocli.CommandLine.ParameterException;
 
 /** The files that a command is to write: checked before its work rather than after it. */
@@ -53,6 +58,33 @@ public final class OutputFiles {
                     line, before + " and " + option + " are both '" + file + "'; give two files");
         }
         return this;
+    }
+
+    /**
+     * Refuses to write over what the command reads: files that its other options and parameters
+     * name.
+     *
+     * @throws ParameterException if one was added
+     */
+    public void checkNotRead() throws IOException {
+        List<Path> read = new ArrayList<>();
+        CommandLine.ParseResult given = line.getParseResult();
+        for (OptionSpec o : given.matchedOptions()) {
+            if (Stream.of(o.names()).noneMatch(options::containsValue)) {
+                addFiles(o, read);
+            }
+        }
+        for (PositionalParamSpec p : given.matchedPositionals()) {
+            addFiles(p, read);
+        }
+        checkNotRead(read);
+    }
+
+    private static void addFiles(ArgSpec argument, List<Path> read) {
+        Class<?> type = argument.auxiliaryTypes()[0];
+        if (type == Path.class || type == String.class) {
+            argument.originalStringValues().forEach(name -> read.add(Path.of(name)));
+        }
     }
 
     /**

@@ -74,6 +74,11 @@ record BestGpus(
                 worst = subset;
             }
         }
+        if (best <= 0) {
+            throw new IllegalArgumentException(
+                    "no %s of these GPUs can do %s with %s and %s; give other algorithms or protocols"
+                            .formatted(count, op.command(), algorithms, protocols));
+        }
         return new BestGpus(List.copyOf(ties), best, all.size(), worst, least);
     }
 

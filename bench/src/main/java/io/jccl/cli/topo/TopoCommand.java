@@ -277,17 +277,7 @@ public final class TopoCommand extends Subcommand {
         check();
         OutputFiles outputs = new OutputFiles(line());
         files.forEach(outputs::add);
-        List<Path> read = new ArrayList<>();
-        if (file != null && !STANDARD.equals(file)) {
-            read.add(Path.of(file));
-        }
-        if (measured != null) {
-            read.add(measured);
-        }
-        if (nvlinkStatus != null) {
-            read.add(nvlinkStatus);
-        }
-        outputs.checkNotRead(read);
+        outputs.checkNotRead();
         Analysis analysis;
         try {
             analysis = analyse();
@@ -297,7 +287,8 @@ public final class TopoCommand extends Subcommand {
         Findings findings = analysis.findings();
         // All are rendered before the first is written.
         Map<Path, String> texts = new LinkedHashMap<>();
-        files.forEach((option, to) -> texts.put(to, text(option, analysis)));
+        // Several may go to one pipe.
+        files.forEach((option, to) -> texts.merge(to, text(option, analysis), String::concat));
         Output.write(texts);
         PrintWriter out = out();
         out.print(json.isPrinted() ? Json.of(findings) : TextReport.of(findings, explain));

@@ -218,7 +218,8 @@ public final class TrainCommand extends Subcommand {
                 .add(json)
                 .add("--svg", svg)
                 .add(html)
-                .add(CsvOption.NAME, metrics.csv);
+                .add(CsvOption.NAME, metrics.csv)
+                .checkNotRead();
         if (checkpoint != null) {
             checkFolder(checkpoint);
         }

@@ -147,6 +147,8 @@ class FlightCommandTest {
         Path file = threads(2, "late", 1);
         Path trace = folder.resolve("trace.json");
         Path horovod = folder.resolve("horovod.json");
+        assertEquals(2, flight("--trace", file, folder), err::toString);
+        refused("--trace '" + file + "' is also a file to read");
         assertEquals(0, flight("--trace", trace, "--horovod", horovod, file), err::toString);
         JsonNode ranks = new ObjectMapper().readTree(trace.toFile());
         int operations = 0;

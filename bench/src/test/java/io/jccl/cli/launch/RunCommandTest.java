@@ -389,6 +389,26 @@ public class RunCommandTest {
         assertEquals(1, text.lines().count(), text);
     }
 
+    /** As after {@code | head}; with logs the ranks go on. */
+    @Test
+    void anEndlessRunEndsWhenNobodyReadsItsOutput(@TempDir Path logs) throws IOException {
+        PrintWriter closed =
+                new PrintWriter(
+                        new FilterWriter(out) {
+                            @Override
+                            public void write(String s, int from, int count) throws IOException {
+                                throw new IOException("Broken pipe");
+                            }
+                        });
+        String[] options = {"-n", "2", "--max-restarts", "1"};
+        String endless = "while :; do echo more; sleep 0.01; done";
+        assertEquals(141, runShell(endless, closed, options), err::toString);
+        String[] logged = {"-n", "1", "--log-dir", logs.toString()};
+        assertEquals(0, runShell("echo 1; echo 2", closed, logged), err::toString);
+        assertEquals("1\n2\n", Files.readString(logs.resolve("rank-0.out")));
+        assertEquals("", err.toString());
+    }
+
     @Test
     void ranksAreStartedAgainAfterAFailure() {
         String script =

@@ -271,16 +271,6 @@ class NcclCommandTest {
 
     @Tag("exhaustive")
     @Test
-    void aProductIsTheWorkOfALayer() throws Exception {
-        Result r =
-                jccl(
-                        "offload --device cuda --layers 4 --layer-bytes 64K --iterations 1"
-                                + " --samples 1 --gemm 16");
-        assertEquals(0, r.status(), r::toString);
-    }
-
-    @Tag("exhaustive")
-    @Test
     void processesMakeOneTable() throws Exception {
         Result r = jccl("run -n 2 -- all_reduce --engine nccl -b 1K -e 4K -f 2 -n 2 -w 0");
         assertEquals(0, r.status(), r::toString);

@@ -187,7 +187,7 @@ class NcclMatmulTest {
         Result r = FAKES.jccl(Map.of(), line.split(" "));
         assertEquals(0, r.status(), r::toString);
         r.has("layers, all right");
-        Result failed = injected("cublasSgemm_v2:3:error=13", line);
+        Result failed = injected("cublasGemmEx:3:error=13", line);
         assertFails(failed, "CUBLAS_STATUS_EXECUTION_FAILED");
     }
 

@@ -16,7 +16,6 @@ import java.io.FilterWriter;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.io.StringWriter;
-import java.io.Writer;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.EnumSet;
@@ -192,28 +191,33 @@ class PerfCommandTest {
         assertFalse(text.contains("\tat "), text);
     }
 
-    /** As {@code | head} leaves it; such a run ends in no other way. */
-    @Test
-    void anEndlessRunEndsWhenNobodyReadsItsTable() {
-        Writer head =
+    /** As {@code | head} leaves it. */
+    private PrintWriter readUntil(int lines) {
+        return new PrintWriter(
                 new FilterWriter(out) {
                     @Override
                     public void write(String s, int from, int count) throws IOException {
-                        if (lines().size() == 2) {
+                        if (lines().size() == lines) {
                             throw new IOException("Broken pipe");
                         }
                         super.write(s, from, count);
                     }
-                };
-        int status =
-                Main.execute(
-                        "all_reduce -N 0 -b 8 -e 8 -g 2 -n 1 -w 0".split(" "),
-                        new PrintWriter(head),
-                        new PrintWriter(err));
-        assertEquals(1, status);
-        assertEquals(
-                "jccl all_reduce: rank 0 failed: java.io.IOException: standard output is closed\n",
-                err.toString());
+                });
+    }
+
+    @Test
+    void anEndlessRunEndsWhenNobodyReadsItsTable() {
+        String[] words = "all_reduce -N 0 -b 8 -e 8 -g 2 -n 1 -w 0".split(" ");
+        assertEquals(141, Main.execute(words, readUntil(2), new PrintWriter(err)));
+        assertEquals("", err.toString());
+    }
+
+    @Test
+    void filesAreWrittenEvenIfNobodyReadsTheTable(@TempDir Path folder) {
+        Path csv = folder.resolve("a.csv");
+        String[] words = ("all_reduce -b 8 -e 64 -f 2 -g 2 -n 1 -w 0 --csv=" + csv).split(" ");
+        assertEquals(0, Main.execute(words, readUntil(1), new PrintWriter(err)));
+        assertTrue(Files.exists(csv));
     }
 
     @Test

@@ -21,6 +21,8 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 import picocli.CommandLine;
 import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.Model.OptionSpec;
+import picocli.CommandLine.Model.PositionalParamSpec;
 import picocli.CommandLine.ParameterException;
 
 /** What stands in the place of a file that is to be written is not lost. */
@@ -159,6 +161,26 @@ class OutputTest {
                 .add("--html", Path.of("/dev/null"))
                 .add("--dot", Path.of("/dev/null"))
                 .checkNotRead(List.of(folder, folder.resolve("c")));
+    }
+
+    @Test
+    void whatOtherOptionsAndParametersNameIsRead() throws IOException {
+        CommandSpec spec =
+                CommandSpec.create()
+                        .addOption(OptionSpec.builder("--config").type(Path.class).build())
+                        .addOption(OptionSpec.builder("-n").type(int.class).build())
+                        .addPositional(PositionalParamSpec.builder().type(Path.class).build());
+        String file = Files.writeString(folder.resolve("a"), "read\n").toString();
+        for (String[] words : List.of(new String[] {"--config", file}, new String[] {file})) {
+            CommandLine line = new CommandLine(spec);
+            line.parseArgs(words);
+            OutputFiles files = new OutputFiles(line).add("--json", Path.of(file));
+            assertThrows(ParameterException.class, files::checkNotRead);
+            new OutputFiles(line).add("--config", Path.of(file)).add("--csv", folder.resolve("b"));
+        }
+        CommandLine line = new CommandLine(spec);
+        line.parseArgs("-n", "1");
+        new OutputFiles(line).add("--json", Path.of(file)).checkNotRead();
     }
 
     private static void refused(Path wrong) {

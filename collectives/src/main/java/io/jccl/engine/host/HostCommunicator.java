@@ -357,29 +357,31 @@ final class HostCommunicator extends HostRank {
 
     // ---- ending
 
-    /**
-     * Records the first error, reports it to the other ranks, and returns the exception to throw.
-     */
-    private synchronized RuntimeException failed(RuntimeException e) {
+    /** Records the first error, reports it to the others, and returns the exception to throw. */
+    private RuntimeException failed(RuntimeException e) {
+        RuntimeException f = first(e);
         messages.clear();
-        RuntimeException known = failure;
-        if (closed) {
-            // The shared memory is closed, and an access to it is all that e may report.
-            return e instanceof JcclException
-                    ? e
-                    : known != null
-                            ? known
-                            : new JcclException(
-                                    "rank " + rank + " was closed while in " + desync.here(), e);
+        if (!closed) {
+            flight().failed(f); // may write a file: not while others wait for this
         }
-        RuntimeException f = e instanceof JcclException ? e : desync.failure(e);
-        flight().failed(f);
-        if (known == null) {
+        printStandings();
+        return f;
+    }
+
+    private synchronized RuntimeException first(RuntimeException e) {
+        boolean named = e instanceof JcclException;
+        RuntimeException known = failure;
+        if (closed && !named) {
+            // The shared memory is closed, and an access to it is all that e reports.
+            String what = "rank " + rank + " was closed while in " + desync.here();
+            return known != null ? known : new JcclException(what, e);
+        }
+        RuntimeException f = named ? e : desync.failure(e);
+        if (known == null && !closed) {
             failure = f;
             String text = Objects.requireNonNullElse(f.getMessage(), f.toString());
             control.abort(rank, ControlBlock.AbortKind.of(f), text);
         }
-        printStandings();
         return f;
     }
 

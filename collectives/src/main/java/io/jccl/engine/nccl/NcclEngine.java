@@ -228,12 +228,17 @@ public final class NcclEngine {
         }
     }
 
+    /** Of that form, or its file would not count as one of the store. */
+    private static String closedKey(int rank) {
+        return "world/closed-" + rank;
+    }
+
     /** The last process that needs the store deletes its folder. */
     private static void leave(LocalPeers meeting, Store store) {
         try {
-            store.set("closed-" + meeting.rank(), new byte[0]);
+            store.set(closedKey(meeting.rank()), new byte[0]);
             if (IntStream.range(0, meeting.size())
-                    .allMatch(p -> store.get("closed-" + p) != null || !meeting.isAlive(p))) {
+                    .allMatch(p -> store.get(closedKey(p)) != null || !meeting.isAlive(p))) {
                 meeting.deleteFolder();
             }
         } catch (RuntimeException e) {

@@ -182,9 +182,10 @@ final class NcclHandle {
             t.giveUp();
         }
         Thread graphsEnd = endGraphs();
+        long began = System.nanoTime();
         long wait = blocking ? LEAVE_NANOS : ABORT_WAIT.toNanos();
-        long deadline = System.nanoTime() + wait;
-        while ((inside || isBusy()) && System.nanoTime() < deadline) {
+        while ((inside || isBusy()) && System.nanoTime() - began < wait
+                || graphsEnd.isAlive() && System.nanoTime() - began < LEAVE_NANOS) {
             LockSupport.parkNanos(100_000);
         }
         end(nccl::ncclCommAbort);
@@ -192,9 +193,9 @@ final class NcclHandle {
     }
 
     /**
-     * NCCL waits for graphs even in an abort, and they can no longer run. A launch keeps its graph
-     * until the stream has room, which it may have only after NCCL has begun to abort: so they end
-     * on a thread of their own.
+     * NCCL waits for graphs even in an abort, and they can no longer run: so they end first. A
+     * launch keeps its graph until the stream has room, which it may have only after NCCL has begun
+     * to abort: so they end on a thread of their own.
      */
     private Thread endGraphs() {
         String reason = ": communicator " + name + ", which it uses, has failed";

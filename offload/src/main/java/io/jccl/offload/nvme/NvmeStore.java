@@ -439,7 +439,8 @@ public final class NvmeStore implements TierStore, AutoCloseable {
      * the options' timeout. Uncommitted data is lost. Closing twice does nothing.
      *
      * @throws JcclTimeoutException if an operation hangs in the drive: its buffer must not be
-     *     freed; the store is closed nevertheless
+     *     freed. The store is closed nevertheless, but its folder stays locked until this process
+     *     ends, since the operation may yet write
      */
     @Override
     public void close() {

@@ -380,17 +380,18 @@ final class StoreFiles {
      * Closes them.
      *
      * @param hanging whether an operation hangs in the file, whose channel waits for it when it is
-     *     closed: the caller does not
+     *     closed: the caller does not. The lock is kept until the process ends, since what the
+     *     operation may yet write could damage what another owner has committed
      */
     void close(boolean hanging) {
         if (hanging) {
             Thread.ofPlatform().daemon().name("jccl-nvme-close").start(() -> closeQuietly(file));
         } else {
             closeQuietly(file);
-        }
-        closeQuietly(lock);
-        if (lock != null) {
-            OPEN.remove(folder);
+            closeQuietly(lock);
+            if (lock != null) {
+                OPEN.remove(folder);
+            }
         }
         budgets.give(Tier.NVME, taken);
     }

@@ -426,6 +426,12 @@ class NvmeFaultTest {
             assertTrue(String.valueOf(e.getMessage()).contains("1 of them writes"), e.getMessage());
             e = assertThrows(JcclTimeoutException.class, store::close);
             assertTrue(String.valueOf(e.getMessage()).contains("hang"), e.getMessage());
+            // What hangs may yet write.
+            JcclException locked =
+                    assertThrows(
+                            JcclException.class,
+                            () -> NvmeStore.open(folder, budgets, options, faults));
+            assertTrue(String.valueOf(locked.getMessage()).contains("is open"), locked::toString);
         } finally {
             gate.countDown();
         }

@@ -541,7 +541,6 @@ class TopologyReaderTest {
         "NVIDIA A30,80",
         "NVIDIA RTX A6000,86",
         "NVIDIA GeForce RTX 3090 Ti,86",
-        "NVIDIA RTX A6000,86",
         "A6000,86",
         "NVIDIA L40S,89",
         "NVIDIA L4,89",
