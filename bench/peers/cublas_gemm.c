@@ -2,8 +2,8 @@
  * Products of n x n matrices by cublasGemmEx from C: the peer of jccl probe --device cuda --only matmul.
  *   cublas_gemm LIBCUDART LIBCUBLAS TYPE N...
  * TYPE is float32, tf32, bfloat16, float16 or float64, as jccl probe names them. Prints, for each N, the median in
- * TFLOP/s of seven batches, each of at least 20 ms, that end when the stream is idle, after half a second of
- * products, as clocks rise. Factors are integers from -3 to 3 and results float32 or float64, as jccl probe has
+ * TFLOP/s of seven batches, each of at least 2 ms as those of jccl probe, that end when the device is idle, after half
+ * a second of products of that size, as clocks rise. Factors are integers from -3 to 3 and results float32 or float64, as jccl probe has
  * them: values and types change what a product takes. No headers of CUDA.
  */
 #include <dlfcn.h>
@@ -104,7 +104,6 @@ int main(int argc, char **argv) {
   const void *beta = TYPES[t].compute == 70 ? (void *)&wide_zero : (void *)&zero;
   void *handle = NULL;
   CHECK(create(&handle));
-  double began = now();
   for (int i = 4; i < argc; i++) {
     int n = atoi(argv[i]), type = TYPES[t].type;
     int result = type == 1 ? 1 : 0;
@@ -123,7 +122,7 @@ int main(int argc, char **argv) {
     }
     free(host);
     CHECK(allocate(&m[2], count * (result == 1 ? 8 : 4)));
-    double rates[BATCHES];
+    double rates[BATCHES], began = now();
     long calls = 1;
     for (int b = 0; b < BATCHES;) {
       double start = now();
@@ -133,7 +132,7 @@ int main(int argc, char **argv) {
       }
       CHECK(synchronize());
       double seconds = now() - start;
-      if (seconds < 0.02 && b == 0) {
+      if (seconds < 0.002 && b == 0) {
         calls *= 2;
       } else if (now() - began > 0.5) {
         rates[b++] = 2e-12 * n * n * n * (double)calls / seconds;

@@ -12,6 +12,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+UNEVEN = ("all_gatherv", "reduce_scatterv", "gatherv", "scatterv", "alltoallv")
+
 
 def uneven(block, start, end, ranks):
     """Elements from one rank to another, as in `jccl alltoallv`."""
@@ -63,6 +65,32 @@ def calls(name, rank, ranks, send, recv, block):
     raise SystemExit(f"unknown operation {name}")
 
 
+def expected(name, rank, ranks, block):
+    """What a rank receives, of send buffers whose element i is the rank + i % 1000; None where it has no result."""
+    kind = name.removesuffix("v") if name in UNEVEN else name
+    if rank and kind in ("reduce", "gather"):
+        return None
+    part = lambda start, end: uneven(block, start, end, ranks) if name in UNEVEN else block
+    value = lambda r, start, n: (r + torch.arange(start, start + n) % 1000).to(torch.float32)
+    total = lambda start, n: sum(value(r, start, n) for r in range(ranks))
+    before = sum(part(0, j) for j in range(rank))
+    mine = part(0, rank)
+    if kind in ("all_reduce", "reduce"):
+        return total(0, block)
+    if kind == "reduce_scatter":
+        return total(before, mine)
+    if kind == "broadcast":
+        return value(0, 0, block)
+    if kind == "scatter":
+        return value(0, before, mine)
+    if kind == "sendrecv":
+        return value((rank + ranks - 1) % ranks, 0, block)
+    if kind in ("all_gather", "gather"):
+        return torch.cat([value(r, 0, part(0, r)) for r in range(ranks)])
+    starts = [sum(part(r, j) for j in range(rank)) for r in range(ranks)]
+    return torch.cat([value(r, starts[r], part(r, rank)) for r in range(ranks)])  # alltoall
+
+
 def warm_up(call, most):
     """Runs up to `most` iterations, not counted, and returns how many one repetition takes.
 
@@ -87,11 +115,12 @@ def run(rank, name, ranks, most, repetitions, sizes, store):
     many_recv = name.removesuffix("v") in ("all_gather", "gather", "alltoall")
     for size in sizes:
         block = size // 4 // (ranks if many_send or many_recv else 1)
-        # Of unequal blocks the ranks have different ones.
-        mine = uneven(block, 0, rank, ranks) if name.endswith("v") and name != "sendrecv" else block
-        index = torch.arange(block * ranks if many_send else mine)
+        # Of unequal blocks the ranks have different ones, and all together are less where they are rounded.
+        blocks = [uneven(block, 0, j, ranks) if name in UNEVEN else block for j in range(ranks)]
+        mine, whole = blocks[rank], sum(blocks)
+        index = torch.arange(whole if many_send else mine)
         send = (rank + index % 1000).to(torch.float32)
-        recv = torch.full((block * ranks if many_recv else mine,), -1.0)
+        recv = torch.full((whole if many_recv else mine,), -1.0)
         call = calls(name, rank, ranks, send, recv, block)
         iterations = max(4, min(most, (256 << 20) // size))
         micros = []
@@ -107,6 +136,10 @@ def run(rank, name, ranks, most, repetitions, sizes, store):
             if rank == 0:
                 print("unsupported", str(e).splitlines()[0], flush=True)
             return
+        right = expected(name, rank, ranks, block)
+        if right is not None and not torch.equal(recv, right):
+            i = (recv != right).nonzero()[0].item()
+            sys.exit(f"{name}: element {i} of rank {rank} is {recv[i]}, expected {right[i]}")
         mine = torch.tensor(sorted(micros)[repetitions // 2])
         dist.all_reduce(mine)
         if rank == 0:

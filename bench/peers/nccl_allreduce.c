@@ -1,7 +1,9 @@
 /*
  * allReduce of the installed NCCL from C, timed as `jccl all_reduce --engine nccl` times it: one
- * thread, one stream and one device for each rank; as many warm-up calls for each size; the mean of many
- * calls until the stream is idle, which is found by polling, as in nccl-tests; averaged over ranks. Libraries are opened at run time, so it builds without CUDA.
+ * thread, one stream and one device for each rank; two seconds of warm-up before the first size, unless WARMUPS is 0, and
+ * as many warm-up calls for each size; the mean of many calls, averaged over ranks. The host's clock is read until the
+ * stream is idle, which is found by polling, as in nccl-tests; jccl has events in the stream. Libraries are opened at run
+ * time, so it builds without CUDA.
  *   nccl_allreduce [-G LAUNCHES] [-R 2] [-E CALLS] LIBNCCL LIBCUDART RANKS ITERATIONS WARMUPS ROUNDS BYTES...
  * -G captures the iterations as a graph and launches that; -R 2 takes memory from NCCL and registers it as
  * symmetric windows; both as in nccl-tests and in jccl.
@@ -80,6 +82,25 @@ static void wait_for(stream_t stream)
         result = stream_query(stream);
     } while (result == NOT_READY);
     check(result, "cudaStreamQuery");
+}
+
+// Rank 0 says when two seconds are over.
+static void warm_up(int rank, comm_t comm, stream_t stream, float *send, float *recv, size_t bytes)
+{
+    static int over;
+    double start = now();
+    for (int done = 0; !done;) {
+        for (int i = 0; i < 20; i++) {
+            check(all_reduce(send, recv, bytes / sizeof *send, FLOAT32, SUM, comm, stream), "ncclAllReduce");
+        }
+        wait_for(stream);
+        if (rank == 0) {
+            over = now() - start >= 2e6;
+        }
+        pthread_barrier_wait(&barrier);
+        done = over;
+        pthread_barrier_wait(&barrier);
+    }
 }
 
 static void measure(int rank, comm_t comm, stream_t stream, float *send, float *recv, size_t bytes)
@@ -195,6 +216,8 @@ static void *run(void *argument)
     }
     if (calls > 0) {
         measure_enqueue(rank, comm, stream, send, recv, sizes[0]);
+    } else if (warmups > 0) {
+        warm_up(rank, comm, stream, send, recv, sizes[0]);
     }
     for (int round = 0; calls == 0 && round < rounds; round++) {
         for (int i = 0; i < nsizes; i++) {

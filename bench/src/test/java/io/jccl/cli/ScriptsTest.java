@@ -1,0 +1,131 @@
+package io.jccl.cli;
+
+import static java.nio.charset.StandardCharsets.UTF_8;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
+
+import java.io.File;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+/** Scripts of the repository, next to programs that only pretend to measure. */
+class ScriptsTest {
+    @TempDir Path folder = Path.of("");
+
+    private record Outcome(int status, String text) {}
+
+    private static Outcome run(Map<String, String> environment, Object... command)
+            throws IOException, InterruptedException {
+        List<String> words = new ArrayList<>();
+        for (Object word : command) {
+            words.add(word.toString());
+        }
+        ProcessBuilder builder = new ProcessBuilder(words).redirectErrorStream(true);
+        builder.environment().putAll(environment);
+        Process p = builder.start();
+        String text = new String(p.getInputStream().readAllBytes(), UTF_8);
+        return new Outcome(p.waitFor(), text);
+    }
+
+    private Path program(String name, String text) throws IOException {
+        Path file = folder.resolve(name);
+        Files.createDirectories(file.resolveSibling(""));
+        Files.writeString(file, text);
+        assertTrue(file.toFile().setExecutable(true));
+        return file;
+    }
+
+    private Path copy(String from, String to) throws IOException {
+        return program(to, Files.readString(Pages.ROOT.resolve(from)));
+    }
+
+    private static void assumePython() {
+        assumeTrue(
+                Stream.of(System.getenv().getOrDefault("PATH", "").split(File.pathSeparator))
+                        .anyMatch(f -> Files.isExecutable(Path.of(f, "python3"))),
+                "no python3 on the PATH");
+    }
+
+    /** Blocks of a third or a quarter are rounded, and JCCL prints what is left of a size. */
+    @Test
+    void peersKeepTheTimesOfRoundedSizes() throws IOException, InterruptedException {
+        assumePython();
+        Path script = copy("bench/peers/collectives", "bench/peers/collectives");
+        program(
+                "jccl",
+                """
+                #!/usr/bin/env python3
+                import json, sys
+                if "--version" in sys.argv:
+                    print("jccl\\nJava")
+                if "-J" in sys.argv:
+                    value = lambda flag: sys.argv[sys.argv.index(flag) + 1]
+                    size, rows = int(value("-b")), []
+                    while size <= int(value("-e")):
+                        rows.append({"size": size - 4, "out_of_place": {"median": size / 2}})
+                        size *= int(value("-f"))
+                    with open(value("-J"), "w") as file:
+                        json.dump({"results": rows}, file)
+                """);
+        Outcome python = run(Map.of(), "python3", "-c", "import sys; print(sys.executable)");
+        Path alone =
+                program("bin/python3", "#!/bin/sh\nexec '" + python.text.strip() + "' \"$@\"\n");
+        // On a path without compilers and MPIs.
+        Outcome o =
+                run(
+                        Map.of("PATH", alone.resolveSibling("").toString()),
+                        alone,
+                        script,
+                        "--op=all_gatherv",
+                        "--ranks=4",
+                        "-r1",
+                        "--python=/bin/false",
+                        "64",
+                        "512",
+                        "4096",
+                        "4100");
+        assertEquals(0, o.status, o.text);
+        for (String row : List.of("64 B +32", "512 B +256", "4 KiB +2048", "4100 B +2050")) {
+            assertTrue(o.text.matches("(?s).* " + row + "\\.00 .*"), o.text);
+        }
+    }
+
+    /** The mean of C beside the mean of JCCL. */
+    @Test
+    void gpuComparesMeans() throws IOException, InterruptedException {
+        assumePython();
+        Path jccl =
+                program(
+                        "jccl",
+                        """
+                        #!/bin/sh
+                        if [ "$1" = doctor ]; then
+                            echo '{"libraries": [{"name": "nccl", "path": "n"}, {"name": "cudart", "path": "c"}]}'
+                            exit
+                        fi
+                        while [ "$1" != -J ]; do
+                            shift
+                        done
+                        echo '{"results": [{"size": 8, "out_of_place": {"time": 7, "median": 7, "mean": 20}}]}' >"$2"
+                        """);
+        Path peer = program("peer", "#!/bin/sh\necho 8 10.000\n");
+        Outcome o =
+                run(
+                        Map.of("JCCL", jccl.toString(), "NCCL_PEER", peer.toString()),
+                        Pages.ROOT.resolve("bench/peers/gpu"),
+                        "-e",
+                        "8",
+                        "-r",
+                        "1");
+        assertEquals(0, o.status, o.text);
+        assertTrue(o.text.matches("(?s).* 8 +10.00 +20.00 +2.000\n"), o.text);
+    }
+}
