@@ -1680,8 +1680,8 @@ cudaError_t cudaDeviceSynchronize(void) {
  */
 __attribute__((destructor)) static void wait_at_exit(void) {
   pthread_mutex_lock(&lock);
-  for (struct jcf_stream *s = streams; s != NULL && failure() == cudaSuccess; s = s->next) {
-    sync_device(s->device);
+  for (int d = 0; d < ndevices && failure() == cudaSuccess; d++) {
+    sync_device(d); /* gives up the lock: a destroyed stream may be freed meanwhile */
   }
   pthread_mutex_unlock(&lock);
 }

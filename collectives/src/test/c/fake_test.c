@@ -1684,6 +1684,16 @@ static void test_blocking(void) {
   jccl_fake_capability(89);
   IS(ncclInvalidArgument, ncclAllReduce(a, a, 4, ncclFloat8e4m3, ncclSum, comm, NULL));
   OK(ncclAllGather(a, a, 4, ncclFloat8e4m3, comm, NULL));
+  /* Empty collectives are discarded before that, and before the type of an operation is compared. */
+  OK(ncclAllReduce(a, a, 0, ncclFloat8e4m3, ncclSum, comm, NULL));
+  float twice = 2;
+  int op;
+  OK(ncclRedOpCreatePreMulSum(&op, &twice, ncclFloat32, ncclScalarHostImmediate, comm));
+  IS(ncclInvalidArgument, ncclAllReduce(a, a, 2, ncclFloat64, op, comm, NULL));
+  OK(ncclAllReduce(a, a, 0, ncclFloat64, op, comm, NULL));
+  OK(ncclRedOpDestroy(op, comm));
+  IS(ncclInvalidArgument, ncclAllReduce(a, a, 0, ncclFloat32, op, comm, NULL));
+  OK(ncclAlltoAll(a, a, 4, ncclFloat32, comm, NULL)); /* in place, as one rank alone may */
   jccl_fake_capability(90);
   OK(ncclAllReduce(a, a, 4, ncclFloat8e4m3, ncclSum, comm, NULL));
   OK(cudaStreamSynchronize(NULL));
@@ -1732,6 +1742,28 @@ static void test_contexts(void) {
     waitpid(child, &status, 0);
     IS(0, status);
   }
+}
+
+static void for_a_while(void *unused) {
+  (void)unused;
+  pause_ms(20);
+}
+
+/* The end of a process waits for a stream that was destroyed, which its thread frees then. */
+static void test_exit(void) {
+  fflush(NULL);
+  pid_t child = fork();
+  if (child == 0) {
+    cudaStream_t other, busy;
+    OK(cudaStreamCreate(&other));
+    OK(cudaStreamCreate(&busy));
+    OK(cudaLaunchHostFunc(busy, for_a_while, NULL));
+    OK(cudaStreamDestroy(busy));
+    exit(0);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  IS(0, status);
 }
 
 static void test_params(void) {
@@ -2221,6 +2253,7 @@ static const struct {
     {"killed_unseen", test_killed_unseen, true},
     {"ipc", test_ipc, true}, {"guard", test_guard, true}, {"deaths", test_deaths, true},
     {"contexts", test_contexts, true}, {"bad_address", test_bad_address, true},
+    {"exit", test_exit, true},
     {"blocking", test_blocking, false}, {"names", test_names, false},
     {"devices", test_devices, false},
     {"memory", test_memory, false}, {"streams", test_streams, false},

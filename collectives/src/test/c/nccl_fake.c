@@ -2279,6 +2279,7 @@ static ncclResult_t check_buffer(
   return ncclSuccess;
 }
 
+/* Looks up an operation that a caller made; an empty collective is not compared with its type. */
 static ncclResult_t check_redop(ncclComm_t c, struct operation *o, const char *what) {
   if (o->op < 0 || (o->op == ncclAvg && version < 21003)) {
     return error(c, ncclInvalidArgument, "%s: operation %d is unknown", what, o->op);
@@ -2297,7 +2298,7 @@ static ncclResult_t check_redop(ncclComm_t c, struct operation *o, const char *w
   if (!known) {
     return error(c, ncclInvalidArgument, "%s: operation %d is unknown", what, o->op);
   }
-  if (r.type != o->type) {
+  if (r.type != o->type && o->count > 0) {
     return error(c, ncclInvalidArgument, "%s: operation %d is for type %d, not %d", what, o->op,
         r.type, o->type);
   }
@@ -2344,8 +2345,8 @@ static ncclResult_t add(struct operation o, const char *what, bool reduces, bool
     return in_group(refuse(comm, error(comm, ncclInvalidArgument, "%s: %zu elements", what,
         o.count)));
   }
-  if (reduces && o.type >= ncclFloat8e4m3 && compute_capability(comm->device) < 90) {
-    return in_group(refuse(comm, error(comm, ncclInvalidArgument, /* enqueue.cc:3029 */
+  if (reduces && o.count > 0 && o.type >= ncclFloat8e4m3 && compute_capability(comm->device) < 90) {
+    return in_group(refuse(comm, error(comm, ncclInvalidArgument, /* enqueue.cc:3024, 3029 */
         "%s: FP8 reduction support begins with sm90 capable devices", what)));
   }
   result = reduces ? check_redop(comm, &o, what) : ncclSuccess;
@@ -2358,7 +2359,8 @@ static ncclResult_t add(struct operation o, const char *what, bool reduces, bool
     result = buffers;
   }
   o.faults = buffers != ncclSuccess;
-  if (result == ncclSuccess && o.function == ALL_TO_ALL && o.send == o.recv && o.count > 0) {
+  if (result == ncclSuccess && o.function == ALL_TO_ALL && o.send == o.recv && o.count > 0
+      && comm->nranks > 1) {
     result = error(comm, ncclInvalidArgument, "%s: cannot be done in place", what);
   }
   if (result != ncclSuccess) {
