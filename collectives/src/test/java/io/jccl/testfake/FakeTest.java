@@ -3,6 +3,7 @@ package io.jccl.testfake;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.bindings.CudaApi;
@@ -28,6 +29,7 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+import org.opentest4j.TestAbortedException;
 
 /** The fakes do what they say: a C program drives them, {@code src/test/c/fake_test.c}. */
 @Timeout(value = 8, unit = TimeUnit.MINUTES)
@@ -79,8 +81,7 @@ class FakeTest {
     }
 
     private void assumeWorks(String flag) throws IOException {
-        String compiler = FakeBuild.compiler().orElse("");
-        Assumptions.assumeFalse(compiler.isEmpty(), "no C compiler");
+        String compiler = FakeBuild.compilers().c();
         Path source = scratch.resolve("probe.c");
         Path program = scratch.resolve("probe");
         Files.writeString(source, "int main(void) { return 0; }\n");
@@ -135,6 +136,26 @@ class FakeTest {
         assertEquals(
                 "nccl 22105, devices 3, cudaMalloc of 65537 bytes 2, cudaFree 719, noop 0",
                 output.strip());
+    }
+
+    /** Both are needed: a test is skipped where one is missing, unless it was said to be there. */
+    @Test
+    void aMissingCompilerIsSaid() throws IOException {
+        assertTrue(Files.createFile(scratch.resolve("gcc")).toFile().setExecutable(true));
+        String path = scratch.toString();
+        TestAbortedException skip =
+                assertThrows(
+                        TestAbortedException.class,
+                        () -> FakeBuild.compilers(Map.of("PATH", path)));
+        String reason = String.valueOf(skip.getMessage());
+        assertTrue(reason.contains("C++ (CXX, or c++, g++, clang++ on the PATH)"), reason);
+        Map<String, String> required = Map.of("PATH", path, "JCCL_TEST_REQUIRE", "mpi,cc");
+        AssertionError failure =
+                assertThrows(AssertionError.class, () -> FakeBuild.compilers(required));
+        assertEquals(reason + ", and JCCL_TEST_REQUIRE names cc", failure.getMessage());
+        assertEquals(
+                new FakeBuild.Compilers(scratch.resolve("gcc").toString(), "clang++"),
+                FakeBuild.compilers(Map.of("PATH", path, "CXX", " clang++ ")));
     }
 
     @Test

@@ -22,12 +22,13 @@ import org.junit.jupiter.api.Assumptions;
 
 /**
  * Builds the fakes of libcudart, libnccl and libcublas with the script {@code
- * collectives/src/test/c/build} and the system's C compiler, into {@code collectives/target/fakes},
- * for the tests of all modules.
+ * collectives/src/test/c/build} and the system's compilers of C and C++, into {@code
+ * collectives/target/fakes}, for the tests of all modules.
  *
- * <p>What was built from the same sources with the same compiler and flags is used again. Of
- * several threads and JVMs one builds, and the others wait for it. Where there is a compiler and it
- * fails, the test fails; where there is none, it is skipped.
+ * <p>What was built from the same sources with the same compilers and flags is used again. Of
+ * several threads and JVMs one builds, and the others wait for it. Where there are compilers and
+ * one fails, the test fails; where one is missing, it is skipped, unless {@code JCCL_TEST_REQUIRE}
+ * names {@code cc}.
  */
 public final class FakeBuild {
     private static final Duration PATIENCE = Duration.ofMinutes(5);
@@ -42,18 +43,48 @@ public final class FakeBuild {
      */
     public record Ended(int status, String output) {}
 
-    /** The compiler: {@code CC}, or the first of cc, gcc and clang on the path. */
-    public static Optional<String> compiler() {
-        String chosen = System.getenv("CC");
-        if (chosen != null && !chosen.isBlank()) {
-            return Optional.of(chosen.strip());
+    /** What compiles the fakes. */
+    record Compilers(String c, String cpp) {}
+
+    /**
+     * The compilers: of C {@code CC}, or the first of cc, gcc and clang on the path; of C++ {@code
+     * CXX}, or the first of c++, g++ and clang++. Aborts the test if one is missing, or fails it if
+     * {@code JCCL_TEST_REQUIRE} names {@code cc}.
+     */
+    static Compilers compilers() {
+        return compilers(System.getenv());
+    }
+
+    static Compilers compilers(Map<String, String> environment) {
+        return new Compilers(
+                compiler(environment, "C", "CC", "cc", "gcc", "clang"),
+                compiler(environment, "C++", "CXX", "c++", "g++", "clang++"));
+    }
+
+    private static String compiler(
+            Map<String, String> environment, String language, String variable, String... names) {
+        String chosen = environment.getOrDefault(variable, "");
+        if (!chosen.isBlank()) {
+            return chosen.strip();
         }
-        String path = System.getenv().getOrDefault("PATH", "");
-        return Stream.of("cc", "gcc", "clang")
-                .flatMap(name -> Stream.of(path.split(":", -1)).map(f -> Path.of(f, name)))
-                .filter(Files::isExecutable)
-                .map(Path::toString)
-                .findFirst();
+        String path = environment.getOrDefault("PATH", "");
+        Optional<String> found =
+                Stream.of(names)
+                        .flatMap(name -> Stream.of(path.split(":", -1)).map(f -> Path.of(f, name)))
+                        .filter(Files::isExecutable)
+                        .map(Path::toString)
+                        .findFirst();
+        if (found.isPresent()) {
+            return found.get();
+        }
+        String reason =
+                "there is no compiler of %s (%s, or %s on the PATH) to build the fakes"
+                        .formatted(language, variable, String.join(", ", names));
+        String required = environment.getOrDefault("JCCL_TEST_REQUIRE", "");
+        if (List.of(required.split(",", -1)).contains("cc")) {
+            throw new AssertionError(reason + ", and JCCL_TEST_REQUIRE names cc");
+        }
+        return Assumptions.abort(reason);
     }
 
     /**
@@ -79,13 +110,10 @@ public final class FakeBuild {
     }
 
     private static Path home(List<String> flags) {
-        String compiler = compiler().orElse("");
-        Assumptions.assumeFalse(
-                compiler.isEmpty(),
-                "there is no C compiler (CC, or cc, gcc, clang on the PATH) to build the fakes");
+        Compilers compilers = compilers();
         try {
             Path all = module().resolve("target").resolve("fakes");
-            Path done = all.resolve(hash(compiler, flags));
+            Path done = all.resolve(hash(compilers, flags));
             if (Files.isDirectory(done)) {
                 return done;
             }
@@ -95,7 +123,7 @@ public final class FakeBuild {
                     FileChannel.open(lock, StandardOpenOption.CREATE, StandardOpenOption.WRITE)) {
                 channel.lock(); // until the channel is closed
                 if (!Files.isDirectory(done)) {
-                    build(compiler, flags, Files.createTempDirectory(all, "building"), done);
+                    build(compilers, flags, Files.createTempDirectory(all, "building"), done);
                 }
             }
             return done;
@@ -169,12 +197,12 @@ public final class FakeBuild {
         }
     }
 
-    private static void build(String compiler, List<String> flags, Path folder, Path done)
+    private static void build(Compilers compilers, List<String> flags, Path folder, Path done)
             throws IOException {
         List<String> command = new ArrayList<>();
         command.addAll(List.of("sh", sources().resolve("build").toString(), folder.toString()));
         command.addAll(flags);
-        Ended ended = run(Map.of("CC", compiler), command);
+        Ended ended = run(Map.of("CC", compilers.c, "CXX", compilers.cpp), command);
         if (ended.status() != 0) {
             throw new AssertionError(String.join(" ", command) + " failed:\n" + ended.output());
         }
@@ -197,15 +225,18 @@ public final class FakeBuild {
         return module().resolve("src/test/c");
     }
 
-    private static String hash(String compiler, List<String> flags) throws IOException {
+    private static String hash(Compilers compilers, List<String> flags) throws IOException {
         MessageDigest digest;
         try {
             digest = MessageDigest.getInstance("SHA-256");
         } catch (NoSuchAlgorithmException e) {
             throw new AssertionError(e);
         }
-        String version = run(Map.of(), List.of(compiler, "--version")).output();
-        digest.update((compiler + flags + version).getBytes(StandardCharsets.UTF_8));
+        digest.update(flags.toString().getBytes(StandardCharsets.UTF_8));
+        for (String compiler : List.of(compilers.c, compilers.cpp)) {
+            String version = run(Map.of(), List.of(compiler, "--version")).output();
+            digest.update((compiler + version).getBytes(StandardCharsets.UTF_8));
+        }
         for (Path folder : List.of(sources(), module().resolve("src/main/cuda"))) {
             try (Stream<Path> files = Files.list(folder)) {
                 for (Path file : files.sorted().toList()) {

@@ -29,11 +29,6 @@ class GpuTest {
 
     @Test
     void assignedGpusTalkByNccl(@TempDir Path folder) throws Exception {
-        boolean compiler = FakeBuild.compiler().isPresent();
-        String require = System.getenv().getOrDefault("JCCL_TEST_REQUIRE", "");
-        assertTrue(
-                compiler || !List.of(require.split(",")).contains("cc"),
-                "JCCL_TEST_REQUIRE lists cc");
         Path fakes = FakeBuild.home();
 
         // Each worker asks it once: the first gets GPU 0, the second GPU 1.
