@@ -128,4 +128,59 @@ class ScriptsTest {
         assertEquals(0, o.status, o.text);
         assertTrue(o.text.matches("(?s).* 8 +10.00 +20.00 +2.000\n"), o.text);
     }
+
+    /** What runs without the Vector API belongs to the share of its class, in every module. */
+    @Test
+    void aShareHasThePlainRunsOfItsClassesAlone() throws IOException, InterruptedException {
+        assumePython();
+        Path share = Pages.ROOT.resolve(".ci/share");
+        Outcome all = run(Map.of(), share, "0/1");
+        assertEquals(0, all.status, all.text);
+        assertTrue(all.text.contains("\n-Djccl.test.plain=ThreadEngineTest,"), all.text);
+        assertTrue(all.text.contains("\n-Djccl.test.plain.parallel=MatmulTest,"), all.text);
+        Outcome few = run(Map.of(), share, "0/9999");
+        assertTrue(few.text.contains("\n-Djccl.test.plain=NoTest"), few.text);
+        assertTrue(few.text.contains("\n-Djccl.test.plain.parallel=NoTest"), few.text);
+    }
+
+    /** It leaves nothing that the next attempt would refuse, and an older image as it was. */
+    @Test
+    void anImageThatFailsLeavesTheFolderAsItWas() throws IOException, InterruptedException {
+        Path script = copy("bench/dist/jccl-image", "dist/bin/jccl-image");
+        program("dist/bin/jccl", "");
+        program("dist/lib/one.jar", "");
+        program("dist/lib/find-jdk.sh", "find_jdk() { JCCL_JDK=$FAKE_JDK; }\n");
+        program(
+                "jdk/bin/jlink",
+                """
+                #!/bin/sh
+                mkdir -p "$2/bin"
+                [ -z "$FAKE_FAILS" ] || exit 1
+                : >"$2/bin/java"
+                chmod +x "$2/bin/java"
+                """);
+        Path image = folder.resolve("images/one");
+        Map<String, String> works =
+                Map.of("FAKE_JDK", folder.resolve("jdk").toString(), "FAKE_FAILS", "");
+        Map<String, String> fails =
+                Map.of("FAKE_JDK", folder.resolve("jdk").toString(), "FAKE_FAILS", "1");
+
+        assertEquals(1, run(fails, script, image).status);
+        assertEquals(List.of(), names(image.resolveSibling("")));
+        Outcome made = run(works, script, image);
+        assertEquals(0, made.status, made.text);
+        Files.writeString(image.resolve("lib/own"), "");
+        assertEquals(1, run(fails, script, image).status);
+        assertTrue(Files.exists(image.resolve("lib/own")));
+        assertEquals(0, run(works, script, image).status);
+        assertEquals(List.of("find-jdk.sh", "one.jar"), names(image.resolve("lib")));
+        assertEquals(List.of("bin", "lib", "runtime"), names(image));
+        assertEquals(List.of("one"), names(image.resolveSibling("")));
+    }
+
+    private static List<String> names(Path folder) throws IOException {
+        try (Stream<Path> all = Files.list(folder)) {
+            return all.map(f -> f.getFileName().toString()).sorted().toList();
+        }
+    }
 }
