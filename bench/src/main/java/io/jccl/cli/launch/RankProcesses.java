@@ -119,6 +119,8 @@ final class RankProcesses {
     /** Whether nobody reads standard output any more. */
     private boolean unread;
 
+    private boolean unwritable;
+
     private @Nullable Signals received;
     private long receivedNanos;
 
@@ -298,7 +300,7 @@ final class RankProcesses {
                                         copy = null;
                                     }
                                     if (copy == null && !isErr && to.checkError()) {
-                                        nobodyReads();
+                                        outputFails();
                                     }
                                 }
                             } catch (IOException e) {
@@ -311,11 +313,18 @@ final class RankProcesses {
         readers.add(reader);
     }
 
-    /** Ends the run as SIGPIPE would, which the JVM ignores. */
-    private synchronized void nobodyReads() {
-        if (!unread) {
-            unread = true;
+    /** Ends the run as SIGPIPE would, which the JVM ignores; a full disk does not end it. */
+    private synchronized void outputFails() {
+        if (unwritable) {
+            return;
+        }
+        unwritable = true;
+        unread = ClosedOutput.isPipe();
+        if (unread) {
             exits.add(UNREAD);
+        } else {
+            err.println("jccl run: standard output cannot be written; the ranks continue");
+            err.flush();
         }
     }
 
@@ -357,12 +366,14 @@ final class RankProcesses {
 
     private void awaitOthers(int left) throws InterruptedException {
         long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(settings.grace);
-        for (int i = 0; i < left; i++) {
+        for (int more = left; more > 0; ) {
             Exit next = exits.poll(deadline - System.nanoTime(), TimeUnit.NANOSECONDS);
-            if (next == null) {
+            if (next != null) {
+                more -= next.rank < 0 ? 0 : 1;
+            } else {
                 err.println(
                         "jccl run: ended "
-                                + (left - i)
+                                + more
                                 + " more ranks that did not stop within "
                                 + settings.grace
                                 + " s");

@@ -188,7 +188,7 @@ public final class PerfCommand implements Callable<Integer> {
         }
     }
 
-    private void checkOutputs(CommandLine line) {
+    private void checkOutputs(CommandLine line) throws IOException {
         if (json.isPrinted() && csv.isPrinted()) {
             throw new ParameterException(
                     line,
@@ -204,7 +204,7 @@ public final class PerfCommand implements Callable<Integer> {
                                     : csv.isAsked() ? CsvOption.NAME : HtmlOption.NAME)
                             + " is written at the end; give a number of cycles");
         }
-        new OutputFiles(line).add(json).add(csv).add(html);
+        new OutputFiles(line).add(json).add(csv).add(html).checkNotRead();
     }
 
     /** Null if none was requested. */

@@ -10,6 +10,7 @@ import io.jccl.cli.shell.ClosedOutput;
 import io.jccl.cli.shell.Sizes;
 import io.jccl.cli.shell.Verdict;
 import io.jccl.cli.shell.Version;
+import java.io.IOException;
 import java.io.PrintWriter;
 import java.math.BigDecimal;
 import java.math.MathContext;
@@ -173,7 +174,7 @@ final class TableReport implements Report {
     }
 
     @Override
-    public void line(Line line) throws ClosedOutput {
+    public void line(Line line) throws IOException {
         println(
                 format(
                                 "%12d  %12d  %8s  %6s  %6d",
@@ -182,7 +183,7 @@ final class TableReport implements Report {
                         + side(line.inPlace())
                         + (timestamps ? "  " + line.time().format(TIMESTAMP) : ""));
         if (out.checkError() && alone) {
-            throw new ClosedOutput();
+            throw ClosedOutput.error();
         }
     }
 

@@ -57,6 +57,11 @@ final class ConfigFile {
         this.root = root;
     }
 
+    /** The file, if it is given by its folder. */
+    static Path in(Path file) {
+        return Files.isDirectory(file) ? file.resolve("config.json") : file;
+    }
+
     /**
      * Reads a file.
      *
@@ -66,7 +71,7 @@ final class ConfigFile {
      *     a field; the message suggests a remedy
      */
     static Model read(Path file) {
-        Path path = Files.isDirectory(file) ? file.resolve("config.json") : file;
+        Path path = in(file);
         JsonNode node;
         try {
             node = new ObjectMapper().readTree(Files.readString(path));

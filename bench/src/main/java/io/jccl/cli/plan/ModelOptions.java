@@ -94,6 +94,11 @@ final class ModelOptions {
         return model != null ? model : config != null ? config.toString() : "";
     }
 
+    /** The files that the options name. */
+    List<Path> files() {
+        return config == null ? List.of() : List.of(ConfigFile.in(config));
+    }
+
     /**
      * The model that the options specify.
      *

@@ -228,7 +228,9 @@ public final class PlanCommand extends Subcommand {
     @Override
     public Integer call() throws IOException {
         CommandLine line = line();
-        new OutputFiles(line).add(json).add(html).checkNotRead();
+        OutputFiles outputs = new OutputFiles(line).add(json).add(html);
+        outputs.checkNotRead();
+        outputs.checkNotRead(model.files());
         Hardware hardware = described.hardware(line);
         Job job = job(hardware);
         checkCombination();

@@ -1,6 +1,8 @@
 package io.jccl.cli.shell;
 
 import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import org.jspecify.annotations.Nullable;
 
 /** Nobody reads standard output any more, as after {@code | head}. */
@@ -13,6 +15,21 @@ public final class ClosedOutput extends IOException {
     /** Ends a command without a message, as SIGPIPE would, which the JVM ignores. */
     public ClosedOutput() {
         super("standard output is closed");
+    }
+
+    /** What ends a command whose standard output cannot be written. */
+    public static IOException error() {
+        return isPipe() ? new ClosedOutput() : new IOException("standard output cannot be written");
+    }
+
+    /** Whether standard output has a reader that may end, unlike a file. */
+    public static boolean isPipe() {
+        try {
+            String place = Files.readSymbolicLink(Path.of("/proc/self/fd/1")).toString();
+            return place.startsWith("pipe:") || place.startsWith("socket:");
+        } catch (IOException e) {
+            return false;
+        }
     }
 
     /** Whether an error comes from this. */

@@ -2,6 +2,7 @@ package io.jccl.cli.shell;
 
 import java.io.IOException;
 import java.nio.file.Files;
+import java.nio.file.InvalidPathException;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -83,7 +84,13 @@ public final class OutputFiles {
     private static void addFiles(ArgSpec argument, List<Path> read) {
         Class<?> type = argument.auxiliaryTypes()[0];
         if (type == Path.class || type == String.class) {
-            argument.originalStringValues().forEach(name -> read.add(Path.of(name)));
+            for (String name : argument.originalStringValues()) {
+                try {
+                    read.add(Path.of(name));
+                } catch (InvalidPathException e) {
+                    // It names no file.
+                }
+            }
         }
     }
 

@@ -58,10 +58,18 @@ record BestGpus(
         subsets(gpus, count, 0, new ArrayList<>(), all);
         List<List<Integer>> ties = new ArrayList<>();
         double best = -1;
+        String reason = "";
         List<Integer> worst = all.getFirst();
         double least = Double.POSITIVE_INFINITY;
         for (List<Integer> subset : all) {
-            double gbps = gbps(t, subset, op, algorithms, protocols);
+            double gbps = 0;
+            try {
+                Tuning tuning = CostModel.nccl().tune(t, subset, op).only(algorithms, protocols);
+                gbps = tuning.bounds().getFirst().busbwGBps();
+            } catch (IllegalArgumentException e) {
+                // Nothing joins these GPUs, or none of the algorithms can use what does.
+                reason = String.valueOf(e.getMessage());
+            }
             if (gbps > best * (1 + 1e-6)) {
                 best = gbps;
                 ties.clear();
@@ -75,25 +83,9 @@ record BestGpus(
             }
         }
         if (best <= 0) {
-            throw new IllegalArgumentException(
-                    "no %s of these GPUs can do %s with %s and %s; give other algorithms or protocols"
-                            .formatted(count, op.command(), algorithms, protocols));
+            throw new IllegalArgumentException("--best finds no " + count + " GPUs: " + reason);
         }
         return new BestGpus(List.copyOf(ties), best, all.size(), worst, least);
-    }
-
-    private static double gbps(
-            Topology t,
-            List<Integer> gpus,
-            Operation op,
-            Set<Algorithm> algorithms,
-            Set<Protocol> protocols) {
-        try {
-            Tuning tuning = CostModel.nccl().tune(t, gpus, op).only(algorithms, protocols);
-            return tuning.bounds().getFirst().busbwGBps();
-        } catch (IllegalArgumentException e) {
-            return 0; // nothing joins these GPUs, or none of the algorithms can use what does
-        }
     }
 
     private static void subsets(

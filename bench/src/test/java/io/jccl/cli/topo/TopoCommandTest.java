@@ -599,7 +599,7 @@ class TopoCommandTest {
                 "--file EXAMPLE --machine 0 | --machine is for --nccl-xml",
                 "--file EXAMPLE --nccl-xml FOLDER/x --machine 1 | machine is 1, expected 0 to 0",
                 "--file EXAMPLE --algo bush | 'bush' is not an algorithm",
-                "--file EXAMPLE --best 4 --algo nvls | no 4 of these GPUs can do all_reduce with",
+                "--file EXAMPLE --best 4 --algo nvls | --best finds no 4 GPUs: ",
                 "--file EXAMPLE --algo CollNetDirect | CollNet depends on the network",
                 "--file EXAMPLE --proto ll256 | 'll256' is not a protocol",
                 "--file EXAMPLE --no-nvls --algo nvls,NVLSTree | --no-nvls leaves nothing",

@@ -359,30 +359,30 @@ final class HostCommunicator extends HostRank {
 
     /** Records the first error, reports it to the others, and returns the exception to throw. */
     private RuntimeException failed(RuntimeException e) {
-        RuntimeException f = first(e);
+        RuntimeException f = named(e);
         messages.clear();
         if (!closed) {
-            flight().failed(f); // may write a file: not while others wait for this
+            // May write a file: before others hear of it, and not while they wait for this.
+            flight().failed(f);
+        }
+        synchronized (this) {
+            if (failure == null && !closed) {
+                failure = f;
+                String text = Objects.requireNonNullElse(f.getMessage(), f.toString());
+                control.abort(rank, ControlBlock.AbortKind.of(f), text);
+            }
         }
         printStandings();
         return f;
     }
 
-    private synchronized RuntimeException first(RuntimeException e) {
-        boolean named = e instanceof JcclException;
-        RuntimeException known = failure;
-        if (closed && !named) {
-            // The shared memory is closed, and an access to it is all that e reports.
-            String what = "rank " + rank + " was closed while in " + desync.here();
-            return known != null ? known : new JcclException(what, e);
+    private synchronized RuntimeException named(RuntimeException e) {
+        if (e instanceof JcclException || !closed) {
+            return e instanceof JcclException ? e : desync.failure(e);
         }
-        RuntimeException f = named ? e : desync.failure(e);
-        if (known == null && !closed) {
-            failure = f;
-            String text = Objects.requireNonNullElse(f.getMessage(), f.toString());
-            control.abort(rank, ControlBlock.AbortKind.of(f), text);
-        }
-        return f;
+        // The shared memory is closed, and an access to it is all that e reports.
+        String what = "rank " + rank + " was closed while in " + desync.here();
+        return Objects.requireNonNullElseGet(failure, () -> new JcclException(what, e));
     }
 
     @Override

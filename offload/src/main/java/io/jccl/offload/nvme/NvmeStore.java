@@ -4,6 +4,7 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.error.JcclException;
 import io.jccl.error.JcclTimeoutException;
+import io.jccl.internal.Waits;
 import io.jccl.offload.Budgets;
 import io.jccl.offload.OffloadMemoryException;
 import io.jccl.offload.Tier;
@@ -50,6 +51,8 @@ import org.jspecify.annotations.Nullable;
  * before the second begins.
  */
 public final class NvmeStore implements TierStore, AutoCloseable {
+    private static final long LATE_NANOS = 10_000_000;
+
     private final StoreFiles files;
     private final IoQueue queue;
 
@@ -100,7 +103,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
             return store;
         } finally {
             if (!done) {
-                files.close(false);
+                files.close();
             }
         }
     }
@@ -439,8 +442,8 @@ public final class NvmeStore implements TierStore, AutoCloseable {
      * the options' timeout. Uncommitted data is lost. Closing twice does nothing.
      *
      * @throws JcclTimeoutException if an operation hangs in the drive: its buffer must not be
-     *     freed. The store is closed nevertheless, but its folder stays locked until this process
-     *     ends, since the operation may yet write
+     *     freed. The store is closed nevertheless, but its folder stays locked until that has
+     *     ended, since it may yet write
      */
     @Override
     public void close() {
@@ -449,8 +452,10 @@ public final class NvmeStore implements TierStore, AutoCloseable {
         }
         long start = System.nanoTime();
         int hanging = queue.join();
-        files.close(hanging > 0);
-        if (hanging > 0) {
+        if (hanging == 0) {
+            files.close();
+        } else {
+            Thread.ofPlatform().daemon().name("jccl-nvme-close").start(this::closeLate);
             throw new JcclTimeoutException(
                     hanging
                             + " operations still hang in the drive of "
@@ -459,6 +464,13 @@ public final class NvmeStore implements TierStore, AutoCloseable {
                             + TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - start)
                             + " ms: do not free their buffers");
         }
+    }
+
+    private void closeLate() {
+        while (queue.join() > 0) {
+            Waits.park(LATE_NANOS);
+        }
+        files.close();
     }
 
     @Override

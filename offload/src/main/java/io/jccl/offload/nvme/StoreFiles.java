@@ -376,23 +376,13 @@ final class StoreFiles {
         return folder.resolve(MANIFEST);
     }
 
-    /**
-     * Closes them.
-     *
-     * @param hanging whether an operation hangs in the file, whose channel waits for it when it is
-     *     closed: the caller does not. The lock is kept until the process ends, since what the
-     *     operation may yet write could damage what another owner has committed
-     */
-    void close(boolean hanging) {
-        if (hanging) {
-            Thread.ofPlatform().daemon().name("jccl-nvme-close").start(() -> closeQuietly(file));
-        } else {
-            closeQuietly(file);
-            closeQuietly(lock);
-            if (lock != null) {
-                OPEN.remove(folder);
-            }
-        }
+    /** Closes them; the channel of the data waits for operations on it. */
+    void close() {
+        closeQuietly(file);
         budgets.give(Tier.NVME, taken);
+        closeQuietly(lock);
+        if (lock != null) {
+            OPEN.remove(folder);
+        }
     }
 }

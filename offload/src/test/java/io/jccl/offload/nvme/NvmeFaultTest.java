@@ -409,7 +409,7 @@ class NvmeFaultTest {
 
     @Timeout(value = 60, unit = TimeUnit.SECONDS)
     @Test
-    void aQueueThatDoesNotMoveIsReported() {
+    void aQueueThatDoesNotMoveIsReported() throws InterruptedException {
         NvmeOptions options = SMALL.withPendingOperations(1).withTimeout(Duration.ofMillis(50));
         CountDownLatch gate = new CountDownLatch(1);
         NvmeStore store = NvmeStore.open(folder, budgets, options, faults);
@@ -434,6 +434,14 @@ class NvmeFaultTest {
             assertTrue(String.valueOf(locked.getMessage()).contains("is open"), locked::toString);
         } finally {
             gate.countDown();
+        }
+        faults.gate = null;
+        for (boolean open = false; !open; Thread.sleep(1)) {
+            try (NvmeStore again = NvmeStore.open(folder, budgets, options, faults)) {
+                open = again != store;
+            } catch (JcclException e) {
+                assertTrue(String.valueOf(e.getMessage()).contains("is open"), e::toString);
+            }
         }
     }
 
