@@ -184,8 +184,8 @@ final class NcclHandle {
         Thread graphsEnd = endGraphs();
         long began = System.nanoTime();
         long wait = blocking ? LEAVE_NANOS : ABORT_WAIT.toNanos();
-        while ((inside || isBusy()) && System.nanoTime() - began < wait
-                || graphsEnd.isAlive() && System.nanoTime() - began < LEAVE_NANOS) {
+        while (((inside || isBusy()) && System.nanoTime() - began < wait)
+                || (graphsEnd.isAlive() && System.nanoTime() - began < LEAVE_NANOS)) {
             LockSupport.parkNanos(100_000);
         }
         end(nccl::ncclCommAbort);
