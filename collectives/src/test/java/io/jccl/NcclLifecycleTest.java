@@ -609,6 +609,7 @@ class NcclLifecycleTest {
 
     @Tag("exhaustive")
     @Test
+    @Timeout(value = 6, unit = TimeUnit.MINUTES) // others' fakes may be built before these
     void oldNcclFallsBackOrRefusesWithBothVersions() {
         String folder = FakeBuild.old().toString();
         List<String> flags =
