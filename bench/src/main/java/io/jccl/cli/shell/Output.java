@@ -23,7 +23,7 @@ public final class Output {
      * @param file where something is to go
      * @throws IOException if it cannot; the message suggests a remedy
      */
-    public static void checkWritable(String option, Path file) throws IOException {
+    static void checkWritable(String option, Path file) throws IOException {
         String fault = fault(file);
         if (!fault.isEmpty()) {
             throw new IOException(
