@@ -80,7 +80,7 @@ public final class CudaStream implements Stream {
     /** The last capture that this stream was part of; it may have ended. */
     private volatile @Nullable Capture capture;
 
-    /** Closing destroys it only if it is owned: the default stream and foreign ones are not. */
+    /** Closing destroys the stream if it is owned; the default stream and foreign ones are not. */
     private CudaStream(CudaDevice device, long handle, boolean owned) {
         this.device = device;
         this.handle = handle;

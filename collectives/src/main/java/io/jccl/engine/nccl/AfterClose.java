@@ -12,12 +12,12 @@ final class AfterClose {
     private final Runnable action;
     private final AtomicInteger users = new AtomicInteger(1);
 
-    /** For one communicator. */
+    /** Used by one communicator. */
     AfterClose(Runnable action) {
         this.action = action;
     }
 
-    /** The same for one more. */
+    /** Adds a communicator that uses it. */
     AfterClose shared() {
         users.incrementAndGet();
         return this;

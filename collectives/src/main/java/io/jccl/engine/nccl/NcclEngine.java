@@ -228,7 +228,7 @@ public final class NcclEngine {
         }
     }
 
-    /** Of that form, or its file would not count as one of the store. */
+    /** With the prefix that {@code OwnFolder} expects of all files of a store. */
     private static String closedKey(int rank) {
         return "world/closed-" + rank;
     }

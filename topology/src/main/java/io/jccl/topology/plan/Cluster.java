@@ -15,7 +15,7 @@ import java.util.Objects;
  * @param network what joins them
  */
 public record Cluster(Topology machine, int machines, Network network) {
-    /** Most machines. */
+    /** The largest number of machines. */
     public static final int MOST = 1_000_000;
 
     /** Checks the arguments. */
