@@ -5,6 +5,10 @@ module io.jccl.bindings {
 
     exports io.jccl.bindings;
     exports io.jccl.error;
+    exports io.jccl.bindings.internal to
+            io.jccl.bench,
+            io.jccl.collectives,
+            io.jccl.offload;
     exports io.jccl.bindings.generated.cublas to
             io.jccl.bench,
             io.jccl.parallel;

@@ -29,9 +29,13 @@ import org.jspecify.annotations.Nullable;
  * operation does not complete: NCCL's at the timeout, MPI's after some seconds.
  *
  * <p><b>Errors:</b> invalid arguments throw {@link IllegalArgumentException}, {@link
- * NullPointerException} or, on closed objects, {@link IllegalStateException}, and have no effect.
- * After any {@link JcclException} the communicator is unusable: the other ranks are notified,
- * further operations throw the same error, and only {@link #close()} remains valid.
+ * NullPointerException} or, on closed objects, {@link IllegalStateException}, and what the device
+ * or the native library lacks throws {@link UnsupportedOperationException}; neither has an effect.
+ * After a {@link JcclException} of an operation the communicator is unusable: the other ranks are
+ * notified, further operations throw the same error, and only {@link #abort}, {@link #history},
+ * {@link #shrink(List, boolean) shrink} after an error, and {@link #close()} remain
+ * valid. It stays usable if {@link Stream#synchronize(java.time.Duration)} reaches its timeout, and
+ * if NCCL refuses an argument of a blocking communicator.
  *
  * <p><b>Interrupts:</b> an operation that can complete does so and leaves the thread's interrupt
  * flag set; a loop should check the flag to end. If an interrupted thread still waits after one
@@ -165,8 +169,8 @@ public interface Communicator extends AutoCloseable {
     /**
      * Joins the ranks that a launcher started as processes of this machine, according to its
      * environment variables: {@code RANK} and {@code WORLD_SIZE} as set by torchrun and {@code jccl
-     * run}, or those of Open MPI, MPICH and Slurm. If none of them is set, this process is the only
-     * rank.
+     * run}, or those of Open MPI, MPICH, Slurm and Kubernetes' indexed jobs ({@link
+     * io.jccl.rendezvous.LaunchEnvironment}). If none of them is set, this process is the only rank.
      *
      * <p>MPI is the communication backend, and its ranks are used, if {@code JCCL_ENGINE} is {@code
      * mpi}, or if it is not set and an MPI launcher has placed the processes on several machines.
@@ -284,6 +288,7 @@ public interface Communicator extends AutoCloseable {
      * @param operation name of a method of this interface, such as {@code "allReduce"}
      * @param blockBytes bytes in one block
      * @return an algorithm of the host engine; {@link Algorithm#AUTO} if a native library chooses
+     * @throws IllegalArgumentException if there is no such operation
      */
     Algorithm algorithmFor(String operation, long blockBytes);
 
@@ -607,6 +612,9 @@ public interface Communicator extends AutoCloseable {
      * Leaves the communicator. Waits for enqueued work until the timeout or, if the thread is
      * interrupted, for one second, and aborts what has not completed. Ranks that still wait for
      * this one throw {@link RankFailedException}. Closing twice has no effect.
+     *
+     * @throws IllegalStateException if a {@linkplain io.jccl.device.Graph graph} with operations of
+     *     this communicator is open: close that first
      */
     @Override
     void close();

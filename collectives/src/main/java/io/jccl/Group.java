@@ -12,7 +12,9 @@ import java.util.Objects;
  * <p>Nothing runs before the body has returned; if the body throws, nothing runs at all. Methods
  * that return a result at once, such as {@link Communicator#split}, throw {@link
  * IllegalStateException} in the body; the communicators remain usable. All operations of one
- * communicator in a group go to the same stream. Groups may be nested; the outermost one submits.
+ * communicator in a group go to the same stream, or {@link IllegalArgumentException} is thrown.
+ * Groups may be nested; the outermost one submits. If a nested one throws and the outer body catches
+ * that, the outer one throws {@link IllegalStateException} and nothing runs.
  *
  * <p><b>Threads:</b> the body runs on the calling thread, which must be the thread that uses the
  * communicators.

@@ -18,7 +18,7 @@ public final class LocalJob {
     /**
      * Makes a name for a new run.
      *
-     * @return letters and digits, unique on this machine
+     * @return letters, digits and hyphens, unique on this machine
      */
     public static String newId() {
         return UUID.randomUUID().toString();

@@ -17,7 +17,7 @@ import java.util.List;
  * {@snippet class="snippets.Collectives" region="nccl"}
  */
 public interface NcclCommunicator extends Communicator {
-    /** Kinds of device memory that a communicator uses, in bytes. */
+    /** Kinds of device memory that a communicator uses, in bytes except {@link #SUSPENDED}. */
     enum MemoryStatistic {
         /** Device memory that {@link #suspend} would free. */
         SUSPENDABLE,

@@ -1,6 +1,6 @@
 package io.jccl;
 
-import io.jccl.bindings.ProcessEnvironment;
+import io.jccl.bindings.internal.ProcessEnvironment;
 import io.jccl.error.JcclException;
 import io.jccl.topology.Gpu;
 import io.jccl.topology.Operation;

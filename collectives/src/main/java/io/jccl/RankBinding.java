@@ -1,6 +1,6 @@
 package io.jccl;
 
-import io.jccl.bindings.ThreadAffinity;
+import io.jccl.bindings.internal.ThreadAffinity;
 import io.jccl.error.JcclException;
 import io.jccl.internal.Cpus;
 import java.util.BitSet;

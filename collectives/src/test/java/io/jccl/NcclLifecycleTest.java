@@ -341,7 +341,7 @@ class NcclLifecycleTest {
         assertEquals(before, NcclRanks.live(), NcclLifecycleTest::whatLives);
     }
 
-    /** There is no roll call: nobody knows whether the others have come. */
+    /** There is no handshake: nobody knows whether the others have come. */
     @Test
     void growingThatTakesTooLongNamesItsCauses() {
         Store store = Store.inMemory();

@@ -6,7 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.bindings.ProcessEnvironment;
+import io.jccl.bindings.internal.ProcessEnvironment;
 import io.jccl.testfake.TestFake;
 import io.jccl.testfake.UsesFakes;
 import io.jccl.testkit.Messages;

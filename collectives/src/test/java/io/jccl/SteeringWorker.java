@@ -2,7 +2,7 @@ package io.jccl;
 
 import io.jccl.bindings.NativeLibraries;
 import io.jccl.bindings.NcclApi;
-import io.jccl.bindings.ProcessEnvironment;
+import io.jccl.bindings.internal.ProcessEnvironment;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Topology;
 import io.jccl.topology.nccl.TopologyXml;
@@ -127,7 +127,7 @@ public final class SteeringWorker {
                     "ncclParamGetParameter",
                     0);
             // The fake reads it with getenv, as NCCL does.
-            return io.jccl.bindings.ForeignMemory.at(
+            return io.jccl.bindings.internal.ForeignMemory.at(
                             value.get(ValueLayout.JAVA_LONG, 0),
                             length.get(ValueLayout.JAVA_INT, 0) + 1L)
                     .getString(0);

@@ -4,7 +4,7 @@ import static picocli.CommandLine.Model.UsageMessageSpec.SECTION_KEY_COMMAND_LIS
 import static picocli.CommandLine.Model.UsageMessageSpec.SECTION_KEY_COMMAND_LIST_HEADING;
 
 import io.jccl.bench.Collective;
-import io.jccl.bindings.StandardError;
+import io.jccl.bindings.internal.StandardError;
 import io.jccl.cli.check.SelfTestCommand;
 import io.jccl.cli.check.SoakCommand;
 import io.jccl.cli.doctor.DoctorCommand;

@@ -3,6 +3,7 @@ package io.jccl.bindings;
 import io.jccl.bindings.generated.mpi.MPI_Status;
 import io.jccl.bindings.generated.mpi.MPI_User_function;
 import io.jccl.bindings.generated.mpi.mpi_h;
+import io.jccl.bindings.internal.ForeignMemory;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;

@@ -9,6 +9,7 @@ import io.jccl.bindings.NcclConfig.Field;
 import io.jccl.bindings.generated.nccl.ncclConfig_t;
 import io.jccl.bindings.generated.nccl.ncclSimInfo_t;
 import io.jccl.bindings.generated.nccl.nccl_h;
+import io.jccl.bindings.internal.ForeignMemory;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemoryLayout.PathElement;
 import java.lang.foreign.MemorySegment;

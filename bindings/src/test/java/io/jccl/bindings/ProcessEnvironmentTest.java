@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 
+import io.jccl.bindings.internal.ProcessEnvironment;
 import org.junit.jupiter.api.Test;
 
 class ProcessEnvironmentTest {

@@ -13,6 +13,7 @@ import io.jccl.bindings.generated.cudart.cudart_h;
 import io.jccl.bindings.generated.nccl.ncclSimInfo_t;
 import io.jccl.bindings.generated.nccl.ncclUniqueId;
 import io.jccl.bindings.generated.nccl.nccl_h;
+import io.jccl.bindings.internal.ForeignMemory;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;

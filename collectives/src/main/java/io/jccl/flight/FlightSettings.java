@@ -20,10 +20,12 @@ public final class FlightSettings {
     /** Operations recorded per rank: a power of two, or 0 for none, for measurements. */
     public static int capacity() {
         String property = System.getProperty(CAPACITY_PROPERTY);
-        return capacity(property != null ? property : System.getenv(CAPACITY));
+        return property != null
+                ? capacity(CAPACITY_PROPERTY, property)
+                : capacity(CAPACITY, System.getenv(CAPACITY));
     }
 
-    static int capacity(@Nullable String value) {
+    static int capacity(String name, @Nullable String value) {
         if (value == null || value.isEmpty()) {
             return DEFAULT_CAPACITY;
         }
@@ -39,7 +41,7 @@ public final class FlightSettings {
         if (number < 16 || number > MAX_CAPACITY) {
             throw new IllegalArgumentException(
                     "%s is '%s', expected 0, or 16 to %s, the number of operations to remember"
-                            .formatted(CAPACITY, value, MAX_CAPACITY));
+                            .formatted(name, value, MAX_CAPACITY));
         }
         return Integer.highestOneBit(2 * number - 1);
     }

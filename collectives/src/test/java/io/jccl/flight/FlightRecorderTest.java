@@ -203,7 +203,7 @@ class FlightRecorderTest {
     @ValueSource(strings = {"15", "-1", "x", "1048577", "1e3"})
     void capacityThatCannotBeIsRefused(String value) {
         IllegalArgumentException e =
-                assertThrows(IllegalArgumentException.class, () -> FlightSettings.capacity(value));
+                assertThrows(IllegalArgumentException.class, () -> FlightSettings.capacity(FlightSettings.CAPACITY, value));
         assertTrue(
                 String.valueOf(e.getMessage()).contains("'" + value + "', expected 0, or 16 to"),
                 e::toString);
@@ -211,11 +211,11 @@ class FlightRecorderTest {
 
     @Test
     void capacityIsAPowerOfTwo() {
-        assertEquals(1024, FlightSettings.capacity(null));
-        assertEquals(0, FlightSettings.capacity("0"));
-        assertEquals(16, FlightSettings.capacity("16"));
-        assertEquals(32, FlightSettings.capacity("17"));
-        assertEquals(1 << 20, FlightSettings.capacity("1000000"));
+        assertEquals(1024, FlightSettings.capacity(FlightSettings.CAPACITY, null));
+        assertEquals(0, FlightSettings.capacity(FlightSettings.CAPACITY, "0"));
+        assertEquals(16, FlightSettings.capacity(FlightSettings.CAPACITY, "16"));
+        assertEquals(32, FlightSettings.capacity(FlightSettings.CAPACITY, "17"));
+        assertEquals(1 << 20, FlightSettings.capacity(FlightSettings.CAPACITY, "1000000"));
     }
 
     // ---- standings

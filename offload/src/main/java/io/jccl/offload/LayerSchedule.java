@@ -300,7 +300,7 @@ public final class LayerSchedule implements AutoCloseable {
     }
 
     /**
-     * Ends a pass: waits until all work is complete, and all outputs are in their homes.
+     * Ends a pass: waits until all work is complete, and all outputs have been written back.
      *
      * @throws IllegalStateException if layers have not run yet
      * @throws JcclException if a copy or the work failed; the pass is aborted
@@ -321,7 +321,7 @@ public final class LayerSchedule implements AutoCloseable {
     }
 
     /**
-     * Waits until the gradients of a layer's last backward are in their homes, for example to run
+     * Waits until the gradients of a layer's last backward have been written back, for example to run
      * its optimizer while other layers still compute.
      *
      * @param layer its index
@@ -346,7 +346,7 @@ public final class LayerSchedule implements AutoCloseable {
 
     /**
      * Discards the layers that a cyclic schedule has fetched for the next pass. Call it before or
-     * after the parameters in their homes change.
+     * after the parameters where they are kept change.
      *
      * @throws IllegalStateException if a pass is in progress
      */

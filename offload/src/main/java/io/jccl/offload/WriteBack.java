@@ -85,7 +85,7 @@ final class WriteBack {
         return lastOut[phase.ordinal()][layer];
     }
 
-    /** Waits until a layer's outputs are in their homes. */
+    /** Waits until a layer's outputs have been written back. */
     void await(int layer, Phase phase) {
         await(layer, phase, context.options().timeout());
     }

@@ -1,7 +1,7 @@
 package io.jccl.bench.probe;
 
 import io.jccl.bench.BandwidthCase;
-import io.jccl.bindings.ThreadAffinity;
+import io.jccl.bindings.internal.ThreadAffinity;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;

@@ -79,7 +79,8 @@ public final class PlanCommand extends Subcommand {
             names = "--optimizer",
             paramLabel = "<name>",
             converter = OptimizerOf.class,
-            description = "adam, adamw, adam-8bit, adafactor, sgd-momentum or sgd (default: adam).")
+            description = "adam, adamw, lion, lamb, adam8bit, adafactor, sgd-momentum or sgd (default:"
+                            + " adam).")
     private OptimizerKind optimizer = OptimizerKind.ADAM;
 
     @Option(

@@ -408,7 +408,7 @@ public final class CudaDevice implements Device {
                             + " is limited by free RAM and by the memlock limit (ulimit -l)");
         }
         CudaRuntime.check(result, "cudaHostAlloc");
-        return io.jccl.bindings.ForeignMemory.at(CudaRuntime.readLong(slot), bytes);
+        return io.jccl.bindings.internal.ForeignMemory.at(CudaRuntime.readLong(slot), bytes);
     }
 
     @Override

@@ -1,7 +1,7 @@
 package io.jccl.device.cuda;
 
 import io.jccl.bindings.CudaApi;
-import io.jccl.bindings.CudaContexts;
+import io.jccl.bindings.internal.CudaContexts;
 import io.jccl.bindings.NativeLibraries;
 import io.jccl.bindings.NativeLibraryUnavailableException;
 import java.lang.foreign.Arena;

@@ -1,6 +1,6 @@
 package io.jccl.device.cuda;
 
-import io.jccl.bindings.HostCallback;
+import io.jccl.bindings.internal.HostCallback;
 import java.lang.foreign.MemorySegment;
 import java.util.Arrays;
 import java.util.Objects;

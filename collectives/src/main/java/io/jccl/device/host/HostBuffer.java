@@ -1,6 +1,6 @@
 package io.jccl.device.host;
 
-import io.jccl.bindings.ForeignMemory;
+import io.jccl.bindings.internal.ForeignMemory;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;

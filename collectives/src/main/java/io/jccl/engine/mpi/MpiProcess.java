@@ -4,7 +4,7 @@ import io.jccl.CollectiveTimeoutException;
 import io.jccl.bindings.MpiAbi;
 import io.jccl.bindings.MpiApi;
 import io.jccl.bindings.NativeLibraries;
-import io.jccl.bindings.ProcessEnvironment;
+import io.jccl.bindings.internal.ProcessEnvironment;
 import io.jccl.error.JcclException;
 import io.jccl.internal.Deadline;
 import java.lang.foreign.Arena;

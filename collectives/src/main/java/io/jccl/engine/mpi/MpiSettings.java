@@ -22,10 +22,11 @@ record MpiSettings(String waiting, String threads) {
     /** The value of a setting, of the system property first; the first of the words by default. */
     private static String value(
             Map<String, String> env, String name, String property, List<String> words) {
-        String value = System.getProperty(property, env.getOrDefault(name, words.getFirst()));
+        String set = System.getProperty(property);
+        String value = set != null ? set : env.getOrDefault(name, words.getFirst());
         if (!words.contains(value.strip())) {
             throw new IllegalArgumentException(
-                    name + " is '" + value + "', expected " + String.join(" or ", words));
+                    (set != null ? property : name) + " is '" + value + "', expected " + String.join(" or ", words));
         }
         return value.strip();
     }

@@ -2,7 +2,7 @@ package io.jccl.engine.mpi;
 
 import io.jccl.ReduceOp;
 import io.jccl.bindings.MpiApi;
-import io.jccl.bindings.MpiReduction;
+import io.jccl.bindings.internal.MpiReduction;
 import io.jccl.device.DataType;
 import io.jccl.kernel.Kernel;
 import java.lang.foreign.Arena;

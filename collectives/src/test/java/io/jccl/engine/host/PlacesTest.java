@@ -10,7 +10,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 class PlacesTest {
     @ParameterizedTest(name = "{0} and {1} processors: {2}")
     @CsvSource({
-        // What a launcher binds to a core each sees one processor, and is not crowded.
+        // What a launcher binds to a core each sees one processor, and is not oversubscribed.
         "0 1, 1, APART",
         "0-7 8-15, 8, APART",
         "0 1 64-70, 1, APART",

@@ -8,8 +8,12 @@ public enum OptimizerKind {
     ADAM("adam", 2, 0),
     /** AdamW: momentum and variance (arXiv 1711.05101). */
     ADAMW("adamw", 2, 0),
-    /** Adam with moments of a byte each, in blocks of 2048 (arXiv 2110.02861). */
-    ADAM_8BIT("adam-8bit", 2, 1),
+    /** Lion: momentum (arXiv 2302.06675). */
+    LION("lion", 1, 0),
+    /** LAMB: momentum and variance (arXiv 1904.00962). */
+    LAMB("lamb", 2, 0),
+    /** Adam with moments of a byte each, with a scale for each block (arXiv 2110.02861). */
+    ADAM_8BIT("adam8bit", 2, 1),
     /**
      * Adafactor without a first moment: means of rows and columns, which are left out, since a
      * matrix of thousands of both has less than a thousandth of its parameters (arXiv 1804.04235).
@@ -49,8 +53,9 @@ public enum OptimizerKind {
      * @throws IllegalArgumentException if there is none; the message lists them
      */
     public static OptimizerKind of(String label) {
+        String name = label.equals("adam-8bit") ? ADAM_8BIT.label : label; // an earlier spelling
         return Checks.named(
-                "optimizer '" + label + "' is", label, List.of(values()), OptimizerKind::label);
+                "optimizer '" + label + "' is", name, List.of(values()), OptimizerKind::label);
     }
 
     /**
@@ -64,7 +69,7 @@ public enum OptimizerKind {
 
     /**
      * Bytes of state per parameter on the device: master parameter and moments. The scale of a
-     * block of 8-bit moments, 4 bytes for 2048, is left out.
+     * block of 8-bit moments is left out: 4 bytes for 256 of them in JCCL, for 2048 in the paper.
      *
      * @param precision the formats
      * @return bytes

@@ -9,8 +9,8 @@ public enum Precision {
     /**
      * Parameters, gradients and activations in float16; master parameters and moments in float32
      * (arXiv 1710.03740). With Adam 2 + 2 + 12 = 16 bytes per parameter (arXiv 1910.02054, section
-     * 3.1). An optimizer off the device also holds the gradients in float32, 20 bytes in total
-     * (arXiv 2104.07857, section 3).
+     * 3.1). DeepSpeed's optimizer off the device also holds the gradients in float32, 20 bytes in
+     * total (arXiv 2104.07857, section 3).
      */
     FP16("fp16", 2, 2, 2, 4, 4, 4),
     /** As FP16, in bfloat16. */

@@ -1,6 +1,6 @@
 package io.jccl.offload.nvme;
 
-import io.jccl.bindings.FileSpace;
+import io.jccl.bindings.internal.FileSpace;
 import io.jccl.device.Device;
 import io.jccl.internal.AtomicFile;
 import io.jccl.internal.Deadline;

@@ -548,9 +548,10 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     /**
-     * Saves parameters and moments in float32, each rank its block, to a new file in {@code
-     * folder/step-N}. All ranks call it, with the same folder. Existing files are kept; a file gets
-     * its name once it is completely on the disk, and a step with missing files is not loaded.
+     * Saves master parameters in float32 and the optimizer's state in its own types, each rank its
+     * block, to a new file in {@code folder/step-N}. All ranks call it, with the same folder.
+     * Existing files are kept; a file gets its name once it is completely on the disk, and a step
+     * with missing files is not loaded.
      *
      * @param folder the target; it is created if it does not exist
      * @throws IOException if this rank cannot write

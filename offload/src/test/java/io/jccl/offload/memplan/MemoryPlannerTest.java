@@ -136,6 +136,7 @@ class MemoryPlannerTest {
         "BF16, SGD_MOMENTUM, 12, 16",
         "BF16, SGD, 8, 12",
         "BF16, ADAM_8BIT, 10, 14",
+        "BF16, LION, 12, 16",
         "BF16_STATES, ADAMW, 12, 12",
         "BF16_PURE, ADAM, 8, 8",
     })
@@ -426,7 +427,8 @@ class MemoryPlannerTest {
                 () -> Precision.of("int4"),
                 "'int4'",
                 "fp32, fp16, bf16, fp8, bf16-states, bf16-pure");
-        refused(() -> OptimizerKind.of("lion"), "'lion'", "adamw");
+        refused(() -> OptimizerKind.of("adagrad"), "'adagrad'", "adamw");
+        assertEquals(OptimizerKind.ADAM_8BIT, OptimizerKind.of("adam-8bit"));
         refused(() -> Recomputation.of("some"), "'some'", "none, selective, full");
         refused(
                 () ->

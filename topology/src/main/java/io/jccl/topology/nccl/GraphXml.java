@@ -36,7 +36,7 @@ import java.util.Set;
  * <p>The file is for a job on exactly the plan's GPUs. Those of one machine are identified by
  * {@code dev}, their nvidia-smi index, so it does not matter which rank uses which GPU. Those of
  * several machines with NVLink between them have {@code dev} with the number of the machine in the
- * highest byte (search.cc, 912; topo.h, 93), and {@code rank}, which NCCL prefers (search.cc, 908):
+ * highest byte (search.cc, 913; topo.h, 93), and {@code rank}, which NCCL prefers (search.cc, 908):
  * there rank <i>i</i> of the communicator must use the plan's GPU <i>i</i>.
  *
  * <p><b>Not yet run on a GPU:</b> that NCCL accepts these files is known from its source only, and

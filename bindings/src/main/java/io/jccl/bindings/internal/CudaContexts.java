@@ -1,4 +1,4 @@
-package io.jccl.bindings;
+package io.jccl.bindings.internal;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.FunctionDescriptor;

@@ -1,4 +1,4 @@
-package io.jccl.bindings;
+package io.jccl.bindings.internal;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.FunctionDescriptor;
@@ -42,7 +42,7 @@ public final class MpiReduction {
      * Creates a native function. It lives as long as the process.
      *
      * @param combiner combines elements
-     * @return the function's address, for {@link MpiApi#MPI_Op_create}
+     * @return the function's address, for {@link io.jccl.bindings.MpiApi#MPI_Op_create}
      */
     public static MemorySegment create(Combiner combiner) {
         try {

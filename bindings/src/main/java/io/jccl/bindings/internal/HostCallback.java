@@ -1,4 +1,4 @@
-package io.jccl.bindings;
+package io.jccl.bindings.internal;
 
 import io.jccl.bindings.generated.cudart.cudaHostFn_t;
 import java.lang.foreign.Arena;
@@ -14,7 +14,7 @@ public final class HostCallback {
      *
      * @param function receives the address that the caller passes; runs on native threads; must not
      *     throw, since that would end the process
-     * @return the function's address, for {@link CudaApi#cudaLaunchHostFunc}
+     * @return the function's address, for {@link io.jccl.bindings.CudaApi#cudaLaunchHostFunc}
      */
     public static MemorySegment create(LongConsumer function) {
         return cudaHostFn_t.allocate(data -> function.accept(data.address()), Arena.global());

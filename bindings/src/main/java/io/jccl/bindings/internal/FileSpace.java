@@ -1,4 +1,4 @@
-package io.jccl.bindings;
+package io.jccl.bindings.internal;
 
 import java.io.IOException;
 import java.lang.foreign.Arena;

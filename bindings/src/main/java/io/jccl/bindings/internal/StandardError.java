@@ -1,4 +1,4 @@
-package io.jccl.bindings;
+package io.jccl.bindings.internal;
 
 import io.jccl.error.JcclException;
 import java.lang.foreign.FunctionDescriptor;
