@@ -33,9 +33,9 @@ import org.jspecify.annotations.Nullable;
  * or the native library lacks throws {@link UnsupportedOperationException}; neither has an effect.
  * After a {@link JcclException} of an operation the communicator is unusable: the other ranks are
  * notified, further operations throw the same error, and only {@link #abort}, {@link #history},
- * {@link #shrink(List, boolean) shrink} after an error, and {@link #close()} remain
- * valid. It stays usable if {@link Stream#synchronize(java.time.Duration)} reaches its timeout, and
- * if NCCL refuses an argument of a blocking communicator.
+ * {@link #shrink(List, boolean) shrink} after an error, and {@link #close()} remain valid. It stays
+ * usable if {@link Stream#synchronize(java.time.Duration)} reaches its timeout, and if NCCL refuses
+ * an argument of a blocking communicator.
  *
  * <p><b>Interrupts:</b> an operation that can complete does so and leaves the thread's interrupt
  * flag set; a loop should check the flag to end. If an interrupted thread still waits after one
@@ -170,7 +170,8 @@ public interface Communicator extends AutoCloseable {
      * Joins the ranks that a launcher started as processes of this machine, according to its
      * environment variables: {@code RANK} and {@code WORLD_SIZE} as set by torchrun and {@code jccl
      * run}, or those of Open MPI, MPICH, Slurm and Kubernetes' indexed jobs ({@link
-     * io.jccl.rendezvous.LaunchEnvironment}). If none of them is set, this process is the only rank.
+     * io.jccl.rendezvous.LaunchEnvironment}). If none of them is set, this process is the only
+     * rank.
      *
      * <p>MPI is the communication backend, and its ranks are used, if {@code JCCL_ENGINE} is {@code
      * mpi}, or if it is not set and an MPI launcher has placed the processes on several machines.

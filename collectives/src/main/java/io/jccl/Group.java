@@ -13,8 +13,8 @@ import java.util.Objects;
  * that return a result at once, such as {@link Communicator#split}, throw {@link
  * IllegalStateException} in the body; the communicators remain usable. All operations of one
  * communicator in a group go to the same stream, or {@link IllegalArgumentException} is thrown.
- * Groups may be nested; the outermost one submits. If a nested one throws and the outer body catches
- * that, the outer one throws {@link IllegalStateException} and nothing runs.
+ * Groups may be nested; the outermost one submits. If a nested one throws and the outer body
+ * catches that, the outer one throws {@link IllegalStateException} and nothing runs.
  *
  * <p><b>Threads:</b> the body runs on the calling thread, which must be the thread that uses the
  * communicators.

@@ -7,8 +7,8 @@ package io.jccl.device;
  * {@snippet class="snippets.Collectives" region="graph"}
  *
  * <p>If operations of a communicator are captured, all its ranks must capture and launch the same
- * sequence. The graph stores addresses: buffers and streams must stay open until its last launch has
- * completed, and communicators until the graph is closed.
+ * sequence. The graph stores addresses: buffers and streams must stay open until its last launch
+ * has completed, and communicators until the graph is closed.
  *
  * <p><b>Threads:</b> one at a time.
  */

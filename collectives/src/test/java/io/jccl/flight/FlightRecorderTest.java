@@ -203,7 +203,9 @@ class FlightRecorderTest {
     @ValueSource(strings = {"15", "-1", "x", "1048577", "1e3"})
     void capacityThatCannotBeIsRefused(String value) {
         IllegalArgumentException e =
-                assertThrows(IllegalArgumentException.class, () -> FlightSettings.capacity(FlightSettings.CAPACITY, value));
+                assertThrows(
+                        IllegalArgumentException.class,
+                        () -> FlightSettings.capacity(FlightSettings.CAPACITY, value));
         assertTrue(
                 String.valueOf(e.getMessage()).contains("'" + value + "', expected 0, or 16 to"),
                 e::toString);

@@ -321,8 +321,8 @@ public final class LayerSchedule implements AutoCloseable {
     }
 
     /**
-     * Waits until the gradients of a layer's last backward have been written back, for example to run
-     * its optimizer while other layers still compute.
+     * Waits until the gradients of a layer's last backward have been written back, for example to
+     * run its optimizer while other layers still compute.
      *
      * @param layer its index
      * @param timeout how long to wait at most

@@ -79,7 +79,8 @@ public final class PlanCommand extends Subcommand {
             names = "--optimizer",
             paramLabel = "<name>",
             converter = OptimizerOf.class,
-            description = "adam, adamw, lion, lamb, adam8bit, adafactor, sgd-momentum or sgd (default:"
+            description =
+                    "adam, adamw, lion, lamb, adam8bit, adafactor, sgd-momentum or sgd (default:"
                             + " adam).")
     private OptimizerKind optimizer = OptimizerKind.ADAM;
 

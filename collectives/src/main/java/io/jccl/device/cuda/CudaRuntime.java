@@ -1,9 +1,9 @@
 package io.jccl.device.cuda;
 
 import io.jccl.bindings.CudaApi;
-import io.jccl.bindings.internal.CudaContexts;
 import io.jccl.bindings.NativeLibraries;
 import io.jccl.bindings.NativeLibraryUnavailableException;
+import io.jccl.bindings.internal.CudaContexts;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;

@@ -26,7 +26,11 @@ record MpiSettings(String waiting, String threads) {
         String value = set != null ? set : env.getOrDefault(name, words.getFirst());
         if (!words.contains(value.strip())) {
             throw new IllegalArgumentException(
-                    (set != null ? property : name) + " is '" + value + "', expected " + String.join(" or ", words));
+                    (set != null ? property : name)
+                            + " is '"
+                            + value
+                            + "', expected "
+                            + String.join(" or ", words));
         }
         return value.strip();
     }
