@@ -19,7 +19,9 @@ public interface Graph extends AutoCloseable {
      * @param stream a stream of a CUDA device, idle or not
      * @param body enqueues work on the stream. Another stream becomes part of the graph by waiting
      *     for an event recorded in the capture, and has to be joined back by another event; what it
-     *     does otherwise runs at once. It must not synchronize the stream
+     *     does otherwise runs at once. It must not synchronize the stream. While the default stream
+     *     of a device is captured, any thread that allocates, reads or writes memory of the device,
+     *     other than by work that it enqueues, gets an {@link IllegalStateException}
      * @return the graph, which the caller closes
      * @throws IllegalArgumentException if the stream is not a CUDA stream
      * @throws IllegalStateException if the stream is being captured already

@@ -5,7 +5,6 @@ import io.jccl.bindings.generated.cudart.cudart_h;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
-import io.jccl.device.Stream;
 import io.jccl.device.host.HostDevice;
 import io.jccl.error.JcclException;
 import java.lang.foreign.Arena;
@@ -260,17 +259,22 @@ public final class CudaBuffer implements Buffer {
      * thread.
      */
     private void copy(long to, long from, long bytes) {
-        Stream stream = device.defaultStream();
-        CudaRuntime.check(
-                CudaRuntime.api()
-                        .cudaMemcpyAsync(
-                                to,
-                                from,
-                                bytes,
-                                cudart_h.cudaMemcpyDefault(),
-                                device.defaultHandle()),
-                "cudaMemcpyAsync");
-        stream.synchronize();
+        CudaStream stream = device.defaultStream();
+        device.beginAccess();
+        try {
+            CudaRuntime.check(
+                    CudaRuntime.api()
+                            .cudaMemcpyAsync(
+                                    to,
+                                    from,
+                                    bytes,
+                                    cudart_h.cudaMemcpyDefault(),
+                                    stream.handle()),
+                    "cudaMemcpyAsync");
+            stream.synchronize();
+        } finally {
+            device.endAccess();
+        }
     }
 
     @Override
@@ -309,18 +313,23 @@ public final class CudaBuffer implements Buffer {
     public Buffer zero() {
         long to = open();
         if (count > 0) {
-            // A copy uses the stream's device, but a memset may be a kernel, which uses the current
-            // one.
-            int previous = device.enter();
+            CudaStream stream = device.defaultStream();
+            device.beginAccess();
             try {
-                CudaRuntime.check(
-                        CudaRuntime.api()
-                                .cudaMemsetAsync(to, 0, byteSize(), device.defaultHandle()),
-                        "cudaMemsetAsync");
+                // A copy uses the stream's device, but a memset may be a kernel, which uses the
+                // current one.
+                int previous = device.enter();
+                try {
+                    CudaRuntime.check(
+                            CudaRuntime.api().cudaMemsetAsync(to, 0, byteSize(), stream.handle()),
+                            "cudaMemsetAsync");
+                } finally {
+                    device.exit(previous);
+                }
+                stream.synchronize();
             } finally {
-                device.exit(previous);
+                device.endAccess();
             }
-            device.defaultStream().synchronize();
         }
         return this;
     }

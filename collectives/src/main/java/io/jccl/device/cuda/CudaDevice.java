@@ -17,6 +17,7 @@ import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Semaphore;
 import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
 
@@ -44,6 +45,9 @@ public final class CudaDevice implements Device {
     private final boolean shared;
 
     private final CudaStream defaultStream;
+
+    /** One permit for each access on the default stream; a capture of it takes all to begin. */
+    private final Semaphore accesses = new Semaphore(Integer.MAX_VALUE);
 
     private volatile boolean poolKept;
 
@@ -245,32 +249,73 @@ public final class CudaDevice implements Device {
 
     @Override
     public Buffer allocate(DataType type, long count) {
-        // cudaFree waits for all work of the device, including that of other ranks on it, which may
-        // wait for this one.
-        CudaBuffer buffer =
-                shared
-                        ? CudaBuffer.allocateAsync(defaultStream, type, count)
-                        : CudaBuffer.allocate(this, type, count);
-        boolean done = false;
+        beginAccess();
         try {
-            buffer.zero();
-            done = true;
-            return buffer;
-        } finally {
-            if (!done) {
-                buffer.close();
+            // cudaFree waits for all work of the device, including that of other ranks on it, which
+            // may wait for this one.
+            CudaBuffer buffer =
+                    shared
+                            ? CudaBuffer.allocateAsync(defaultStream, type, count)
+                            : CudaBuffer.allocate(this, type, count);
+            boolean done = false;
+            try {
+                buffer.zero();
+                done = true;
+                return buffer;
+            } finally {
+                if (!done) {
+                    buffer.close();
+                }
             }
+        } finally {
+            endAccess();
         }
     }
 
     @Override
-    public Stream defaultStream() {
+    public CudaStream defaultStream() {
         return defaultStream;
     }
 
-    /** CUDA's handle of the default stream. */
-    long defaultHandle() {
-        return defaultStream.handle();
+    /**
+     * Begins work of JCCL's own on the default stream, which is not to become part of a graph: no
+     * capture of the stream begins before {@link #endAccess}. The stream's lock is not held
+     * meanwhile, since the watchdog needs it to end work for which this access may wait.
+     *
+     * @throws IllegalStateException if the stream is being captured
+     */
+    void beginAccess() {
+        accesses.acquireUninterruptibly();
+        boolean outside = false;
+        try {
+            outside = !defaultStream.isRecorded();
+        } finally {
+            if (!outside) {
+                endAccess();
+            }
+        }
+        if (!outside) {
+            throw new IllegalStateException(
+                    ("%s, the default stream, is being captured, and memory is allocated, read and"
+                                    + " written on it; do that before or after the capture, or"
+                                    + " capture another stream")
+                            .formatted(defaultStream));
+        }
+    }
+
+    void endAccess() {
+        accesses.release();
+    }
+
+    /** Begins a capture of a stream, outside of all accesses. */
+    void beginCapture(CudaStream stream, Capture capture) {
+        int permits = stream == defaultStream ? Integer.MAX_VALUE : 0;
+        accesses.acquireUninterruptibly(permits);
+        try {
+            stream.beginCapture(capture);
+        } finally {
+            accesses.release(permits);
+        }
     }
 
     @Override

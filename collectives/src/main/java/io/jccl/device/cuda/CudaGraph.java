@@ -50,7 +50,7 @@ public final class CudaGraph implements Graph {
     private static long record(CudaStream stream, Runnable body, Capture capture) {
         CudaApi api = CudaRuntime.api();
         MemorySegment slot = CudaRuntime.slot();
-        stream.beginCapture(capture);
+        stream.cudaDevice().beginCapture(stream, capture);
         long graph = 0;
         boolean recorded = false;
         try {

@@ -16,6 +16,7 @@ import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Event;
+import io.jccl.device.Graph;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.testfake.FakeBuild;
@@ -113,6 +114,20 @@ class CudaDeviceTest {
             assertEquals(7, buffer.get(2));
             assertSame(view, buffer.device());
         }
+    }
+
+    /** Its memory is allocated in the order of its default stream, so the graph would allocate. */
+    @Test
+    void aViewAllocatesNothingInACaptureOfItsDefaultStream() {
+        Device view = Cuda.view(0);
+        long allocations = TestFake.calls("cudaMallocAsync");
+        Runnable allocation =
+                () ->
+                        assertThrows(
+                                IllegalStateException.class,
+                                () -> view.allocate(DataType.INT32, 3));
+        Graph.capture(view.defaultStream(), allocation).close();
+        assertEquals(allocations, TestFake.calls("cudaMallocAsync"));
     }
 
     @Test

@@ -244,6 +244,81 @@ class CudaGraphTest {
         }
     }
 
+    private static void refused(Runnable access) {
+        String message = Messages.of(IllegalStateException.class, access::run);
+        assertTrue(message.contains("default stream, is being captured"), message);
+    }
+
+    /** What a buffer does by the default stream is refused before it is part of a graph of that. */
+    @Test
+    void whatIsRefusedInACaptureIsNotPartOfIt() throws Exception {
+        try (Buffer a = device.allocate(DataType.FLOAT32, 2);
+                ExecutorService other = Executors.newSingleThreadExecutor()) {
+            Runnable body =
+                    () -> {
+                        refused(() -> a.get(0));
+                        refused(() -> a.set(0, 1));
+                        refused(() -> a.copyFrom(new float[2]));
+                        refused(a::zero);
+                        refused(() -> device.allocate(DataType.FLOAT32, 2));
+                    };
+            Callable<String> elsewhere = Executors.callable(body, "refused");
+            Graph graph =
+                    Graph.capture(
+                            device.defaultStream(),
+                            () -> {
+                                body.run();
+                                try {
+                                    assertEquals("refused", other.submit(elsewhere).get());
+                                } catch (Exception e) {
+                                    throw new AssertionError(e);
+                                }
+                            });
+            a.set(0, 7);
+            a.set(1, 8);
+            graph.launch(device.defaultStream());
+            assertEquals(7, a.get(0));
+            assertEquals(8, a.get(1));
+            graph.close();
+        }
+    }
+
+    /** A capture begins before an access has looked for one, or after the access. */
+    @Test
+    void aCaptureDoesNotBeginWithinAnAccess() throws Exception {
+        try (Buffer a = device.allocate(DataType.INT32, 1);
+                ExecutorService other = Executors.newSingleThreadExecutor()) {
+            TestFake.inject("cudaMemcpyAsync:1:hang");
+            long copies = TestFake.calls("cudaMemcpyAsync");
+            Future<?> write = other.submit(() -> a.set(0, 1));
+            while (TestFake.calls("cudaMemcpyAsync") == copies) {
+                sleep(1);
+            }
+            Runnable body =
+                    () -> {
+                        TestFake.reset();
+                        while (!write.isDone()) {
+                            sleep(1);
+                        }
+                    };
+            List<Graph> graph = new ArrayList<>();
+            Thread capture =
+                    Thread.ofPlatform()
+                            .start(() ->
+                                    graph.add(Graph.capture(device.defaultStream(), body)));
+            while (capture.isAlive() && capture.getState() != Thread.State.WAITING) {
+                sleep(1);
+            }
+            TestFake.reset();
+            write.get();
+            capture.join();
+            a.set(0, 2);
+            graph.getFirst().launch(device.defaultStream());
+            assertEquals(2, a.get(0));
+            graph.getFirst().close();
+        }
+    }
+
     @Test
     void capturesAndLaunchesAreNotNested() {
         try (Stream stream = device.newStream();
