@@ -94,6 +94,7 @@ public final class CudaBuffer implements Buffer {
     public static CudaBuffer allocateAsync(CudaStream stream, DataType type, long count) {
         long bytes = HostDevice.bytes(type, count);
         CudaDevice device = stream.cudaDevice();
+        device.claim();
         device.keepPool();
         MemorySegment slot = CudaRuntime.slot();
         CudaApi api = CudaRuntime.api();
@@ -138,6 +139,7 @@ public final class CudaBuffer implements Buffer {
             throw new IllegalArgumentException(
                     "address is 0, expected the address of " + count + " elements");
         }
+        device.claim();
         Memory memory = count == 0 ? null : Memory.at(address);
         if (memory != null && !memory.isOn(device)) {
             throw new IllegalArgumentException(
@@ -260,6 +262,7 @@ public final class CudaBuffer implements Buffer {
      */
     private void copy(long to, long from, long bytes) {
         CudaStream stream = device.defaultStream();
+        device.claim();
         device.beginAccess();
         try {
             CudaRuntime.check(

@@ -112,6 +112,7 @@ public final class CudaGraph implements Graph {
             closed = reason;
             // CUDA also frees a graph's resources only after launches in progress.
             capture.close();
+            device.claim();
             int result = CudaRuntime.api().cudaGraphExecDestroy(executable);
             capture.vanished();
             CudaRuntime.check(result, "cudaGraphExecDestroy");

@@ -269,9 +269,12 @@ class CudaDeviceTest {
         assertEquals(0, Gpus.current());
     }
 
-    /** The driver answers beside the results of the calls that were made meanwhile. */
+    /**
+     * The driver answers beside the results of the calls that were made meanwhile, and no call
+     * creates a context of GPU 0, the current device of threads that never chose one.
+     */
     @Test
-    void whatTheDriverSaysOfAContextIsNoAddress() {
+    void freshThreadsUseTheBuffersDeviceAlone() {
         String driver = FakeBuild.home().resolve("driver").toString();
         Map<String, String> env = Map.of("LD_LIBRARY_PATH", driver);
         try (Workers workers = new Workers(1, Workers.newJobId(), TestFake.flags(), env)) {
@@ -279,6 +282,10 @@ class CudaDeviceTest {
             assertEquals(0, worker.join(PATIENCE), () -> String.join("\n", worker.lines()));
             assertEquals("captured: false", worker.await("captured: ", PATIENCE));
             assertEquals("allocated: 4", worker.await("allocated: ", PATIENCE));
+            List<String> uses =
+                    worker.lines().stream().filter(line -> line.contains(" uses ")).toList();
+            assertEquals(9, uses.size(), uses::toString);
+            uses.forEach(line -> assertTrue(line.endsWith(" uses 10"), line));
         }
     }
 
