@@ -227,14 +227,18 @@ final class CudaMatmul implements Matmul {
         }
         closed = true;
         try {
-            int previous = device.enter();
-            try {
-                api.check(api.cublasDestroy(handle), "cublasDestroy");
-            } finally {
-                device.exit(previous);
-            }
+            CudaDevice.onPlatformThread(this::destroy);
         } finally {
             arena.close();
+        }
+    }
+
+    private void destroy() {
+        int previous = device.enter();
+        try {
+            api.check(api.cublasDestroy(handle), "cublasDestroy");
+        } finally {
+            device.exit(previous);
         }
     }
 

@@ -386,6 +386,13 @@ class CudaMatmulTest {
         Matmul.of(gpu, 1).close();
     }
 
+    @Test
+    void isClosedOnAVirtualThreadToo() throws InterruptedException {
+        Matmul matmul = Matmul.of(gpu, 1);
+        Thread.ofVirtual().start(matmul::close).join();
+        assertEquals(handles, TestFake.live("cublas"));
+    }
+
     @Tag("exhaustive")
     @Test
     void aFullDeviceIsSaid() {

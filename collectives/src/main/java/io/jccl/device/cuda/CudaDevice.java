@@ -215,7 +215,7 @@ public final class CudaDevice implements Device {
      * Makes a call that sets the current device, to close something: a virtual thread has it made
      * by another one, since what is not closed now would stay for good.
      */
-    static void onPlatformThread(Runnable call) {
+    public static void onPlatformThread(Runnable call) {
         if (!Thread.currentThread().isVirtual()) {
             call.run();
             return;
