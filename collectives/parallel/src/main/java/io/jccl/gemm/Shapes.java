@@ -53,7 +53,10 @@ final class Shapes {
         }
         int size = c.dataType().size();
         long pitch = pitch(c);
-        if (pitch(x) != pitch || x.dataType() != c.dataType() || (from - at) % size != 0) {
+        boolean unlike =
+                pitch(x) != pitch || x.dataType() != c.dataType() || (from - at) % size != 0;
+        // A single run may be longer than its pitch, which then says nothing.
+        if (unlike || line(x) > pitch || line(c) > pitch) {
             return dense(x) && dense(c);
         }
         // As rectangles in rows of the common pitch, the first of which starts with c.

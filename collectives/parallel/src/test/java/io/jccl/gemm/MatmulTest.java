@@ -331,6 +331,39 @@ class MatmulTest {
         }
     }
 
+    /** Single rows of any pitch, in any order, as far apart as they are long or less. */
+    @Test
+    void rowsThatOverlapAreRefused() {
+        int n = 10;
+        try (Matmul matmul = Matmul.of(host, 1);
+                Buffer one = host.allocate(DataType.FLOAT32, 1);
+                Buffer buffer = host.allocate(DataType.FLOAT32, 2 * n)) {
+            Matrix a = Matrix.of(one, 1, 1);
+            for (int apart = 1; apart <= n; apart++) {
+                for (int first : new int[] {0, apart}) {
+                    for (int pitch : new int[] {1, n}) {
+                        Matrix b = row(buffer, first, n, pitch);
+                        Matrix c = row(buffer, apart - first, n, pitch);
+                        Runnable product = () -> matmul.multiply(a, b, c, host.defaultStream());
+                        if (apart == n) {
+                            product.run();
+                        } else {
+                            String message = refused(product);
+                            assertTrue(message.contains("shares memory with b"), message);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /** One row of any pitch: if that is 1, it is the transpose of a column. */
+    private static Matrix row(Buffer buffer, int from, int n, int pitch) {
+        return pitch == 1
+                ? Matrix.of(buffer, from, n, 1, 1).transposed()
+                : Matrix.of(buffer, from, 1, n, pitch);
+    }
+
     private static void close(Matmul matmul) {
         matmul.close();
     }
