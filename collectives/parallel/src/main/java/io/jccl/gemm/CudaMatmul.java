@@ -218,6 +218,12 @@ final class CudaMatmul implements Matmul {
         if (!b.isOpen()) {
             throw new IllegalStateException(name + " is closed: " + b);
         }
+        if (b.address() % b.dataType().size() != 0) {
+            throw new IllegalArgumentException(
+                    "%s begins at 0x%s, expected a multiple of %s, the size of its elements"
+                            .formatted(
+                                    name, Long.toHexString(b.address()), b.dataType().size()));
+        }
     }
 
     @Override

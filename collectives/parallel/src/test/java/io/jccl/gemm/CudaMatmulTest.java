@@ -11,6 +11,7 @@ import io.jccl.bindings.CudaException;
 import io.jccl.bindings.CudaFatalException;
 import io.jccl.bindings.generated.cublas.cublas_h;
 import io.jccl.device.Buffer;
+import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Graph;
@@ -316,6 +317,8 @@ class CudaMatmulTest {
             refused("host", matmul, x, x, Matrix.of(host, 2, 2), stream);
             refused(there.device().toString(), matmul, x, x, Matrix.of(there, 2, 2), stream);
             refused("stream", matmul, x, x, z, Device.host().defaultStream());
+            Buffer odd = Cuda.wrapAddress(gpu, gone.address() + 1, DataType.FLOAT32, 2);
+            refused("a multiple of 4", matmul, x, x.columns(0, 1), Matrix.of(odd, 2, 1), stream);
             gone.close();
             assertThrows(IllegalStateException.class, () -> matmul.multiply(x, x, z, 0, stream));
             assertEquals(products, TestFake.calls("cublasGemmEx"));
