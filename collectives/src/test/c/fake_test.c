@@ -973,14 +973,14 @@ static void management(struct rank *r) {
     expect(r, a, 10, 4, 0);
     OK(ncclCommDestroy(fewer));
   }
-  /* Suspended it cannot be used. */
   uint64_t total = 0, less = 0;
   OK(ncclCommMemStats(r->comm, 3, &total));
   OK(ncclCommSuspend(r->comm, 1));
   OK(ncclCommMemStats(r->comm, 3, &less));
   CHECK(less < total);
-  IS(ncclInvalidUsage, ncclAllReduce(a, a, 10, ncclFloat32, ncclSum, r->comm, r->stream));
+  IS(ncclInvalidUsage, ncclCommSuspend(r->comm, 1));
   OK(ncclCommResume(r->comm));
+  OK(ncclAllReduce(a, a, 1, ncclFloat32, ncclMax, r->comm, r->stream));
   /* Windows and signals: a ring. */
   char *w = NULL;
   ncclWindow_t win = NULL;

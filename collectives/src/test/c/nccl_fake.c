@@ -97,6 +97,9 @@ struct id {
 };
 _Static_assert(sizeof(struct id) <= sizeof(ncclUniqueId), "an id has 128 bytes");
 
+/* What waits for all ranks by bootstrapBarrier; each kind is counted by itself. */
+enum barrier { WINDOW_MADE, ONE_SIDED, SUSPENDED, RESUMED, BARRIERS };
+
 /* How far a rank is with calls that several ranks make together and no stream runs. */
 struct meeting {
   int32_t color, key;
@@ -115,7 +118,7 @@ struct place {
   _Atomic uint64_t met;
   struct meeting meetings[2], shrink, grow;
   uint64_t shrink_key;
-  _Atomic uint64_t windows;
+  _Atomic uint64_t barriers[BARRIERS];
 };
 
 struct shared_window {
@@ -190,7 +193,9 @@ struct ncclComm {
   atomic_int tasks;
   bool revoked, finalized, destroyed, joined, broken;
   bool suspended, accounted, checks_pointers;
-  uint64_t collectives, windows_made;
+  bool one_sided;       /* has made its first one-sided call: rmaCeState.initialized */
+  atomic_int *managers; /* communicators that share the memory manager; NULL: this one alone */
+  uint64_t collectives, barriers[BARRIERS];
   uint64_t sent[MOST_RANKS], received[MOST_RANKS], awaited[MOST_RANKS];
   uint64_t meetings, shrinks, grows;
   bool id_made;
@@ -361,6 +366,9 @@ static void drop_comm(ncclComm_t c) {
     drop_job(c->job);
   }
   pthread_mutex_unlock(&lock);
+  if (c->managers != NULL && atomic_fetch_sub(c->managers, 1) == 1) {
+    free(c->managers);
+  }
   free(c->redops);
   free(c);
 }
@@ -1928,6 +1936,43 @@ static ncclResult_t run_tasks(struct task *tasks) {
   return result;
 }
 
+#if HAS(22900)
+static ncclResult_t await_all(struct task *t, enum barrier kind);
+
+/* The signals lie in a window of NCCL's own, which all ranks register together: rma_ce.cc:47. */
+static ncclResult_t run_one_sided(struct task *t) {
+  ncclResult_t result = await_all(t, ONE_SIDED);
+  t->comm->one_sided |= result == ncclSuccess;
+  return result;
+}
+
+/*
+ * The first one-sided call of a communicator, whichever it is, does not get to its stream before all
+ * ranks have made one: enqueue.cc:2911, group.cc:283, dev_runtime.cc:912.
+ */
+static ncclResult_t begin_one_sided(const struct launch *l) {
+  struct task *tasks = NULL;
+  for (int i = 0; i < l->nops; i++) {
+    ncclComm_t c = l->ops[i].comm;
+    bool known = l->ops[i].function < PUT || c->one_sided;
+    for (struct task *t = tasks; t != NULL && !known; t = t->next) {
+      known = t->comm == c;
+    }
+    if (!known) {
+      struct task *t = need(calloc(1, sizeof *t));
+      *t = (struct task){.run = run_one_sided, .comm = c, .next = tasks};
+      tasks = t;
+    }
+  }
+  ncclResult_t result = run_tasks(tasks);
+  for (struct task *next; tasks != NULL; tasks = next) {
+    next = tasks->next;
+    free(tasks);
+  }
+  return result;
+}
+#endif
+
 /* Runs what a group holds. Out-slots are written and states change when all is done. */
 static ncclResult_t run_launch(struct launch *l) {
   int late = 0;
@@ -1938,6 +1983,11 @@ static ncclResult_t run_launch(struct launch *l) {
     late = l->ops[i].hit.late_ms > late ? l->ops[i].hit.late_ms : late;
   }
   ncclResult_t result = run_tasks(l->tasks);
+#if HAS(22900)
+  if (result == ncclSuccess) {
+    result = begin_one_sided(l);
+  }
+#endif
   if (result == ncclSuccess && l->nops > 0) {
     result = launch_all(l->ops, l->nops);
   }
@@ -2328,10 +2378,6 @@ static ncclResult_t add(struct operation o, const char *what, bool reduces, bool
   }
   check_name(comm);
   o.comm = comm;
-  if (comm->suspended) {
-    return in_group(refuse(comm, error(comm, ncclInvalidUsage, "%s: the communicator is suspended",
-        what)));
-  }
   if (rooted && (o.root < 0 || o.root >= comm->nranks)) {
     return in_group(refuse(comm, error(comm, ncclInvalidArgument,
         "%s: rank %d is not from 0 to %d", what, o.root, comm->nranks - 1)));
@@ -2358,7 +2404,12 @@ static ncclResult_t add(struct operation o, const char *what, bool reduces, bool
   if (result == ncclSuccess && comm->checks_pointers) {
     result = buffers;
   }
-  o.faults = buffers != ncclSuccess;
+  /*
+   * Nor does anything ask whether the communicator is suspended, whose buffers and channels then are
+   * no memory (mem_manager.cc:493, channel.cc:45-60). One-sided calls use other memory.
+   */
+  bool unmapped = comm->suspended && comm->nranks > 1 && o.function < PUT;
+  o.faults = buffers != ncclSuccess || unmapped;
   if (result == ncclSuccess && o.function == ALL_TO_ALL && o.send == o.recv && o.count > 0
       && comm->nranks > 1) {
     result = error(comm, ncclInvalidArgument, "%s: cannot be done in place", what);
@@ -2532,9 +2583,15 @@ static struct jcf_window *find_window(ncclComm_t comm, ncclWindow_t win) { /* wi
 #endif
 
 #if HAS(22900)
+static bool has_symmetric_memory(void);
+
 static ncclResult_t check_signal(
     ncclComm_t comm, int sigIdx, int ctx, unsigned flags, const char *what) {
   ncclResult_t result = check_ready(comm, what);
+  if (result == ncclSuccess && !has_symmetric_memory()) { /* enqueue.cc:2812, init.cc:1676 */
+    result = error(comm, ncclInvalidArgument,
+        "%s: host RMA is not supported in this communicator", what);
+  }
   if (result == ncclSuccess && (sigIdx != 0 || ctx != 0 || flags != 0)) {
     result = error(comm, ncclInvalidArgument,
         "%s: signal index %d, context %d and flags %u all have to be 0", what, sigIdx, ctx,
@@ -2558,11 +2615,14 @@ ncclResult_t ncclPutSignal(const void *local, size_t count, int type, int peer, 
   pthread_mutex_lock(&lock);
   struct jcf_window *w = find_window(comm, win);
   int number = w == NULL ? 0 : w->number;
-  bool inside = false;
+  /* The window that begins last of those that begin at or before it: dev_runtime.cc:1401. */
+  struct jcf_window *source = NULL;
   for (struct jcf_window *own = windows; own != NULL; own = own->next) {
-    uintptr_t from = (uintptr_t)local - (uintptr_t)own->ptr;
-    inside |= own->comm == comm && from < own->size && from + bytes <= own->size;
+    bool before = own->comm == comm && (uintptr_t)own->ptr <= (uintptr_t)local;
+    source = before && (source == NULL || own->ptr > source->ptr) ? own : source;
   }
+  bool symmetric = source != NULL && (uintptr_t)local - (uintptr_t)source->ptr < source->size
+      && (source->flags & 1) != 0;
   uint64_t size = w == NULL ? 0 : comm->shared->windows[number % MOST_WINDOWS][peer].size;
   pthread_mutex_unlock(&lock);
   if (w == NULL) {
@@ -2574,9 +2634,9 @@ ncclResult_t ncclPutSignal(const void *local, size_t count, int type, int peer, 
         "ncclPutSignal: %zu bytes at %zu do not fit the peer's window of %llu", bytes, offset,
         (unsigned long long)size)));
   }
-  if (bytes > 0 && !inside) {
+  if (!symmetric) { /* enqueue.cc:2865, also for no elements */
     return in_group(refuse(comm, error(comm, ncclInvalidArgument,
-        "ncclPutSignal: localbuff %p is in no window of this communicator", local)));
+        "ncclPutSignal: %p is not in a valid symmetric window", local)));
   }
   return add((struct operation){.function = PUT, .send = local, .count = count, .type = type,
                  .root = peer, .window = number, .offset = offset, .hit = hit},
@@ -2842,6 +2902,20 @@ static ncclResult_t wait_meeting(struct task *t, const _Atomic uint64_t *word, u
   }
 }
 
+#if HAS(22700)
+static ncclResult_t await_all(struct task *t, enum barrier kind) {
+  ncclComm_t c = t->comm;
+  uint64_t number = ++c->barriers[kind];
+  atomic_store(&c->shared->places[c->rank].barriers[kind], number);
+  ring_all(c->shared, c->nranks);
+  ncclResult_t result = ncclSuccess;
+  for (int r = 0; r < c->nranks && result == ncclSuccess; r++) {
+    result = wait_meeting(t, &c->shared->places[r].barriers[kind], number);
+  }
+  return result;
+}
+#endif
+
 static ncclResult_t run_split(struct task *t) {
   ncclComm_t c = t->comm;
   struct shared *s = c->shared;
@@ -2899,6 +2973,17 @@ static ncclResult_t add_child(
   if (result != ncclSuccess) {
     drop_comm(t->child);
     return in_group(result);
+  }
+  bool shares = !parent->revoked /* init.cc:3109, 497 */
+      && (t->nexcluded > 0 ? t->flags != 1 && parent->config.shrinkShare == 1
+                           : parent->config.splitShare == 1);
+  if (shares) {
+    if (parent->managers == NULL) {
+      parent->managers = need(calloc(1, sizeof *parent->managers));
+      atomic_store(parent->managers, 1);
+    }
+    atomic_fetch_add(parent->managers, 1);
+    t->child->managers = parent->managers;
   }
   return begun(add_task(t));
 }
@@ -3373,36 +3458,64 @@ ncclResult_t ncclCommUserRank(ncclComm_t comm, int *out) {
 }
 
 #if HAS(22907)
+static ncclResult_t run_suspend(struct task *t) {
+  ncclComm_t c = t->comm;
+  if (c->suspended) { /* mem_manager.cc:404: the others wait for this rank */
+    return error(c, ncclInvalidUsage, "ncclCommSuspend: already suspended");
+  }
+  cudaSetDevice(c->device);
+  cudaError_t e = cudaDeviceSynchronize(); /* mem_manager.cc:417 */
+  if (e != cudaSuccess) {
+    return cuda_error(c, e, "ncclCommSuspend");
+  }
+  ncclResult_t result = await_all(t, SUSPENDED); /* mem_manager.cc:418 */
+  if (result == ncclSuccess) {
+    c->suspended = true;
+    jcf_account(c->device, -(int64_t)SUSPENDABLE);
+  }
+  return result;
+}
+
+static ncclResult_t run_resume(struct task *t) {
+  ncclComm_t c = t->comm;
+  if (!c->suspended) { /* mem_manager.cc:536 */
+    return error(c, ncclInvalidUsage, "ncclCommResume: not in suspended state");
+  }
+  if (!jcf_account(c->device, SUSPENDABLE)) { /* mem_manager.cc:576: the others wait for this rank */
+    return cuda_error(c, cudaErrorMemoryAllocation, "ncclCommResume");
+  }
+  c->suspended = false;
+  ncclResult_t result = await_all(t, RESUMED); /* mem_manager.cc:651 */
+  return result == ncclSuccess ? await_all(t, RESUMED) : result; /* mem_manager.cc:896 */
+}
+
+/* mem_manager.cc:945 and 987; the group returns that and nothing else happens */
+static ncclResult_t check_manager(ncclComm_t comm, const char *what) {
+  return comm->managers != NULL && atomic_load(comm->managers) > 1
+      ? in_group(error(comm, ncclInvalidUsage, "%s: not supported with split_share communicators",
+            what))
+      : ncclSuccess;
+}
+
 ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags) {
   ENTER(ncclCommSuspend, comm);
   ncclResult_t result = check_ready(comm, "ncclCommSuspend");
-  if (result == ncclSuccess && flags != 1) {
-    result = error(comm, ncclInvalidArgument, "ncclCommSuspend: flags %d", flags);
+  if (result != ncclSuccess || (flags & 1) == 0) {
+    return result;
   }
-  if (result == ncclSuccess && (comm->suspended || atomic_load(&comm->running) > 0)) {
-    result = error(comm, ncclInvalidUsage, "ncclCommSuspend: the communicator is %s",
-        comm->suspended ? "suspended" : "in use");
-  }
-  if (result == ncclSuccess) {
-    comm->suspended = true;
-    jcf_account(comm->device, -(int64_t)SUSPENDABLE);
-  }
-  return result;
+  result = check_manager(comm, "ncclCommSuspend");
+  struct task t = {.run = run_suspend, .comm = comm};
+  return result != ncclSuccess ? result : add_task(&t);
 }
 
 ncclResult_t ncclCommResume(ncclComm_t comm) {
   ENTER(ncclCommResume, comm);
   ncclResult_t result = check_ready(comm, "ncclCommResume");
-  if (result == ncclSuccess && !comm->suspended) {
-    result = error(comm, ncclInvalidUsage, "ncclCommResume: the communicator is not suspended");
-  }
-  if (result == ncclSuccess && !jcf_account(comm->device, SUSPENDABLE)) {
-    result = cuda_error(comm, cudaErrorMemoryAllocation, "ncclCommResume");
-  }
   if (result == ncclSuccess) {
-    comm->suspended = false;
+    result = check_manager(comm, "ncclCommResume");
   }
-  return result;
+  struct task t = {.run = run_resume, .comm = comm};
+  return result != ncclSuccess ? result : add_task(&t);
 }
 
 ncclResult_t ncclCommMemStats(ncclComm_t comm, int stat, uint64_t *out) {
@@ -3502,24 +3615,23 @@ static bool has_symmetric_memory(void) {
 static ncclResult_t run_window(struct task *t) {
   ncclComm_t c = t->comm;
   struct shared *s = c->shared;
-  if (((uintptr_t)t->ptr & 4095) != 0) { /* dev_runtime.cc:881 */
-    return error(c, ncclInvalidArgument, "ncclCommWindowRegister: %p is not aligned to 4096",
-        t->ptr);
-  }
   ncclResult_t checked = check_buffer(c, t->ptr, t->size, "ncclCommWindowRegister", "buff");
   if (checked != ncclSuccess) {
     return checked;
   }
-  uint64_t number = ++c->windows_made;
   struct jcf_memory m = jcf_memory_of(t->ptr);
+  if (!m.nccl) { /* alloc.h:383, on this rank alone: the others wait for it */
+    return cuda_error(c, cudaErrorInvalidValue, "ncclCommWindowRegister");
+  }
+  if ((((uintptr_t)t->ptr - m.base) & 4095) != 0) { /* dev_runtime.cc:880 */
+    return error(c, ncclInvalidArgument, "ncclCommWindowRegister: %p is not aligned to 4096",
+        t->ptr);
+  }
+  uint64_t number = c->barriers[WINDOW_MADE] + 1;
   s->windows[number % MOST_WINDOWS][c->rank] = (struct shared_window){m.offset, t->size};
-  atomic_store(&s->places[c->rank].windows, number);
-  ring_all(s, c->nranks);
-  for (int r = 0; r < c->nranks; r++) {
-    ncclResult_t result = wait_meeting(t, &s->places[r].windows, number);
-    if (result != ncclSuccess) {
-      return result;
-    }
+  ncclResult_t result = await_all(t, WINDOW_MADE);
+  if (result != ncclSuccess) {
+    return result;
   }
   if (t->hit.late_ms > 0) {
     jcf_sleep_ms(t->hit.late_ms);

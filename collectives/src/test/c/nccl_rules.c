@@ -10,6 +10,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -290,6 +291,146 @@ static void case_window(struct rank *r) { window(r, "window", true); }
 
 static void case_no_symmetric_memory(struct rank *r) { window(r, "nosym", false); }
 
+/* Memory of cudaMalloc is refused on its rank; the others would wait. */
+static void case_plain_window(struct rank *r) {
+  void *memory = NULL;
+  ncclWindow_t win = (ncclWindow_t)r;
+  open_rank(r, false);
+  if (r->me == 0) {
+    cudaMalloc(&memory, WINDOW);
+    say(r, "plain.returns", "%d", ncclCommWindowRegister(r->comm, memory, WINDOW, &win, 1));
+    say(r, "plain.state.later", "%d", later(r->comm));
+    say(r, "plain.slot.later", "%s", slot(win, r));
+  }
+  drop_rank(r);
+}
+
+/* The window is symmetric, the one with the source is not. */
+static void case_source(struct rank *r) {
+  char *memory = NULL;
+  ncclWindow_t wins[2] = {NULL, NULL};
+  open_rank(r, false);
+  ncclMemAlloc((void **)&memory, 2 * WINDOW);
+  for (int i = 0; i < 2; i++) {
+    meet();
+    ncclCommWindowRegister(r->comm, memory + i * WINDOW, WINDOW, &wins[i], i);
+    later(r->comm);
+  }
+  say(r, "source.returns", "%d", ncclPutSignal(memory, 0, ncclFloat32, 1 - r->me, wins[1], 0, 0, 0,
+      0, r->comm, r->stream));
+  say(r, "source.state", "%d", state(r->comm));
+  drop_rank(r);
+}
+
+static atomic_int called; /* rank 1 makes the call for which rank 0 may wait */
+
+/* What rank 0 said is over: had rank 1 made its call by then? Without waiting it would not have. */
+static void waited(struct rank *r, const char *rule) {
+  say(r, rule, "%s", atomic_load(&called) ? "all" : "none");
+}
+
+static void call_late(struct rank *r) {
+  if (r->me == 1) {
+    usleep(50000);
+    atomic_store(&called, 1);
+  }
+}
+
+/* The first one-sided call waits for all ranks, later ones for none. */
+static void case_signal(struct rank *r) {
+  open_rank(r, false);
+  meet();
+  call_late(r);
+  if (r->me == 0) {
+    say(r, "signal.returns", "%d", ncclSignal(1, 0, 0, 0, r->comm, r->stream));
+    say(r, "signal.state.later", "%d", later(r->comm));
+    waited(r, "signal.waits");
+    ncclSignal(1, 0, 0, 0, r->comm, r->stream);
+    say(r, "signal.again.state.later", "%d", later(r->comm));
+    meet();
+  } else {
+    ncclWaitSignal(1, &(ncclWaitSignalDesc_t){.opCnt = 1, .peer = 0}, r->comm, r->stream);
+    later(r->comm);
+    meet();
+  }
+  cudaStreamSynchronize(r->stream);
+  drop_rank(r);
+}
+
+static void case_no_signal(struct rank *r) {
+  open_rank(r, false);
+  say(r, "nosym.signal.returns", "%d", ncclSignal(1 - r->me, 0, 0, 0, r->comm, r->stream));
+  drop_rank(r);
+}
+
+static void case_suspend(struct rank *r) {
+  open_rank(r, false);
+  sum(r);
+  later(r->comm);
+  cudaStreamSynchronize(r->stream);
+  say(r, "suspend.nothing.returns", "%d", ncclCommSuspend(r->comm, 0));
+  meet();
+  call_late(r);
+  int e = ncclCommSuspend(r->comm, 1), s = later(r->comm);
+  if (r->me == 0) {
+    say(r, "suspend.returns", "%d", e);
+    say(r, "suspend.state.later", "%d", s);
+    waited(r, "suspend.waits");
+  }
+  meet();
+  atomic_store(&called, 0);
+  meet();
+  call_late(r);
+  e = ncclCommResume(r->comm);
+  s = later(r->comm);
+  if (r->me == 0) {
+    say(r, "resume.returns", "%d", e);
+    say(r, "resume.state.later", "%d", s);
+    waited(r, "resume.waits");
+  }
+  say(r, "resume.operation.returns", "%d", sum(r));
+  later(r->comm);
+  cudaStreamSynchronize(r->stream);
+  say(r, "resume.again.returns", "%d", ncclCommResume(r->comm));
+  say(r, "resume.again.state.later", "%d", later(r->comm));
+  drop_rank(r);
+}
+
+/* Nothing looks whether it is suspended. */
+static void case_suspended(struct rank *r) {
+  open_rank(r, false);
+  sum(r);
+  later(r->comm);
+  cudaStreamSynchronize(r->stream);
+  ncclCommSuspend(r->comm, 1);
+  later(r->comm);
+  if (r->me == 0) {
+    say(r, "suspended.operation.returns", "%d", sum(r));
+    say(r, "suspended.state.later", "%d", later(r->comm));
+    say(r, "suspended.stream", "%d", cudaStreamSynchronize(r->stream));
+  }
+}
+
+/* Parent and child have one memory manager, and cannot be suspended. */
+static void case_shared(struct rank *r) {
+  ncclComm_t child = NULL;
+  ncclConfig_t c = config(r->blocking);
+  c.splitShare = 1;
+  use_gpu_of(r->me);
+  ncclCommInitRankConfig(&r->comm, 2, r->id, r->me, &c);
+  later(r->comm);
+  meet();
+  ncclCommSplit(r->comm, 0, r->me, &child, NULL);
+  later(r->comm);
+  say(r, "shared.suspend.returns", "%d", ncclCommSuspend(r->comm, 1));
+  say(r, "shared.suspend.state", "%d", state(r->comm));
+  say(r, "shared.child.suspend.returns", "%d", ncclCommSuspend(child, 1));
+  say(r, "shared.resume.returns", "%d", ncclCommResume(r->comm));
+  meet();
+  ncclCommAbort(child);
+  ncclCommAbort(r->comm);
+}
+
 static void case_registration(struct rank *r) {
   void *handle = r;
   open_rank(r, false);
@@ -440,6 +581,10 @@ static const struct {
     {"split", case_split, NULL, NULL}, {"busy", case_busy, NULL, NULL},
     {"shrink", case_shrink, NULL, NULL}, {"grow", case_grow, NULL, NULL}, {"window", case_window, NULL, NULL},
     {"nosym", case_no_symmetric_memory, "NCCL_CUMEM_ENABLE", "0"},
+    {"nosignal", case_no_signal, "NCCL_CUMEM_ENABLE", "0"},
+    {"plain", case_plain_window, NULL, NULL}, {"source", case_source, NULL, NULL},
+    {"signal", case_signal, NULL, NULL}, {"suspend", case_suspend, NULL, NULL},
+    {"suspended", case_suspended, NULL, NULL}, {"shared", case_shared, NULL, NULL},
     {"registration", case_registration, "NCCL_LOCAL_REGISTER", "0"},
     {"redop", case_redop, NULL, NULL}, {"badroot", case_bad_root, NULL, NULL},
     {"badtype", case_bad_type, NULL, NULL}, {"badgroup", case_bad_in_group, NULL, NULL},

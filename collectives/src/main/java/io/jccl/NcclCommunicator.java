@@ -76,11 +76,20 @@ public interface NcclCommunicator extends Communicator {
     void revoke();
 
     /**
-     * Frees device memory until {@link #resume}; no operation may be in flight. Needs NCCL 2.29.7.
+     * Frees device memory until {@link #resume}, after the device's work is complete. All ranks
+     * call it, and wait for each other. Until resume, operations, {@link #split}, {@link #grow},
+     * {@link #register} and {@link #window} throw {@link IllegalStateException}. Launch no graph
+     * with operations of this communicator then, since its kernels would access unmapped memory.
+     * Resume before closing: NCCL may not free everything of a suspended communicator. NCCL refuses
+     * this for communicators that share resources, those split with {@link
+     * io.jccl.bindings.NcclConfig.Field#SPLIT_SHARE} and their parents. Needs NCCL 2.29.7.
      */
     void suspend();
 
-    /** Allocates again what {@link #suspend} freed. Needs NCCL 2.29.7. */
+    /**
+     * Allocates again what {@link #suspend} freed. All ranks call it, and wait for each other.
+     * Needs NCCL 2.29.7.
+     */
     void resume();
 
     /**
@@ -104,7 +113,8 @@ public interface NcclCommunicator extends Communicator {
     /**
      * Registers a buffer as a window. All ranks call it together. Needs NCCL 2.27.
      *
-     * @param buffer memory of {@link io.jccl.device.Cuda#allocateForNccl}, a multiple of 4096 bytes
+     * @param buffer memory of {@link io.jccl.device.Cuda#allocateForNccl}, a multiple of 4096
+     *     bytes; that of {@link Device#allocate} is refused
      * @param symmetric whether all ranks' buffers have the same size and offset, which lets NCCL
      *     use symmetric kernels
      * @return the window
@@ -114,7 +124,13 @@ public interface NcclCommunicator extends Communicator {
     /**
      * Writes into a peer's window and signals it. Needs NCCL 2.29.
      *
-     * @param source elements to write, which lie in a window of this rank
+     * <p>The first one-sided call of a communicator, whether this one, {@link #signal} or {@link
+     * #waitSignal}, waits until every rank of the communicator has made one, since NCCL then
+     * creates its memory for signals on all ranks. If only some ranks exchange signals, begin with
+     * one of each rank to itself: {@code signal(rank(), stream)} and {@code waitSignal(rank(), 1,
+     * stream)}. A thread that drives several ranks cannot make these first calls.
+     *
+     * @param source elements to write, which lie in a symmetric window of this rank
      * @param peer the rank to write to
      * @param window the window, as this rank registered it
      * @param offsetBytes destination in the peer's window, in bytes
@@ -123,7 +139,8 @@ public interface NcclCommunicator extends Communicator {
     void putSignal(Buffer source, int peer, Window window, long offsetBytes, Stream stream);
 
     /**
-     * Signals a peer. Needs NCCL 2.29.
+     * Signals a peer. The first one-sided call waits for all ranks: see {@link #putSignal}. Needs
+     * NCCL 2.29.
      *
      * @param peer the rank to signal
      * @param stream where to enqueue
@@ -131,7 +148,8 @@ public interface NcclCommunicator extends Communicator {
     void signal(int peer, Stream stream);
 
     /**
-     * Makes the stream wait for signals of a peer. Needs NCCL 2.29.
+     * Makes the stream wait for signals of a peer. The first one-sided call waits for all ranks:
+     * see {@link #putSignal}. Needs NCCL 2.29.
      *
      * @param peer the rank that signals
      * @param count how many

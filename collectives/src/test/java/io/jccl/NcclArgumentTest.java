@@ -630,6 +630,59 @@ class NcclArgumentTest {
         NcclRanks.checkUsable(ranks);
     }
 
+    /** NCCL would refuse it on this rank alone, while the others wait for it. */
+    @Test
+    void windowOfOrdinaryMemoryIsRefused() {
+        Fixture f = fixtures.getFirst();
+        try (Buffer ordinary = f.comm.device().allocate(DataType.UINT8, 8192)) {
+            Buffer page = ordinary.slice(-ordinary.address() & 4095, 4096);
+            String message =
+                    Messages.of(
+                            IllegalArgumentException.class, () -> f.nccl.window(page, true));
+            assertTrue(message.contains("allocateForNccl"), message);
+        }
+        NcclRanks.checkUsable(ranks);
+    }
+
+    /** NCCL would refuse it on this rank alone, while the peer waits for the signal. */
+    @Test
+    void sourceOutsideASymmetricWindowIsRefused() {
+        List<Buffer> memory = new ArrayList<>();
+        ranks.forEach(c -> memory.add(Cuda.allocateForNccl(c.device(), DataType.UINT8, 8192)));
+        try {
+            NcclRanks.each(
+                    ranks,
+                    c -> {
+                        Fixture f = fixtures.get(c.rank());
+                        Buffer mine = memory.get(c.rank());
+                        Buffer first = mine.slice(0, 4096);
+                        Buffer second = mine.slice(4096, 4096);
+                        try (NcclCommunicator.Window window = f.nccl.window(first, true);
+                                NcclCommunicator.Window other = f.nccl.window(second, false)) {
+                            for (Buffer source : List.of(f.f4, second, mine.slice(4000, 100))) {
+                                String message =
+                                        Messages.of(
+                                                IllegalArgumentException.class,
+                                                () ->
+                                                        f.nccl.putSignal(
+                                                                source, 1, window, 0, f.stream));
+                                assertTrue(message.contains("symmetric window"), message);
+                            }
+                            String message =
+                                    Messages.of(
+                                            IllegalArgumentException.class,
+                                            () ->
+                                                    f.nccl.putSignal(
+                                                            second, 1, other, 0, f.stream));
+                            assertTrue(message.contains("symmetric window"), message);
+                        }
+                    });
+        } finally {
+            memory.forEach(Buffer::close);
+        }
+        NcclRanks.checkUsable(ranks);
+    }
+
     // ---- joining
 
     /** NCCL has no kernel for it: src/device/onerank.cu:79. An average of one rank is a copy. */

@@ -409,7 +409,25 @@ class NcclLifecycleTest {
                                     assertEquals(
                                             1,
                                             n.memory(NcclCommunicator.MemoryStatistic.SUSPENDED));
+                                    // With NCCL, its kernel would end CUDA in this process.
+                                    Stream stream = c.device().defaultStream();
+                                    List<Runnable> calls =
+                                            List.of(
+                                                    () -> NcclRanks.sum(c, 1),
+                                                    () -> Group.run(c, () -> c.barrier(stream)),
+                                                    () -> n.signal(1 - c.rank(), stream),
+                                                    () -> c.split(0, 0),
+                                                    n::suspend);
+                                    for (Runnable call : calls) {
+                                        String text =
+                                                Messages.of(
+                                                        IllegalStateException.class, call::run);
+                                        assertTrue(text.contains("suspended"), text);
+                                    }
                                     n.resume();
+                                    String text =
+                                            Messages.of(IllegalStateException.class, n::resume);
+                                    assertTrue(text.contains("not suspended"), text);
                                     assertEquals(
                                             0,
                                             n.memory(NcclCommunicator.MemoryStatistic.SUSPENDED));
@@ -468,6 +486,52 @@ class NcclLifecycleTest {
                                         assertEquals(20 + peer, b.getLong(3));
                                     }
                                 }));
+    }
+
+    /** The first call of each rank is one to itself, so a rank that nobody signals takes part. */
+    @Test
+    void signalsBetweenSomeRanksAfterEachHasSignalledItself() throws Exception {
+        in(
+                3,
+                ranks ->
+                        NcclRanks.each(
+                                ranks,
+                                c -> {
+                                    NcclCommunicator n = NcclRanks.nccl(c);
+                                    Stream stream = c.device().defaultStream();
+                                    n.signal(c.rank(), stream);
+                                    n.waitSignal(c.rank(), 1, stream);
+                                    if (c.rank() == 0) {
+                                        n.signal(1, stream);
+                                    } else if (c.rank() == 1) {
+                                        n.waitSignal(0, 1, stream);
+                                    }
+                                    stream.synchronize(NcclRanks.PATIENCE);
+                                }));
+    }
+
+    /** NCCL waits for all ranks in it, on the caller's thread; an abort ends the wait. */
+    @Tag("exhaustive")
+    @Test
+    void firstSignalThatNotAllRanksMakeEndsWithAnAbort() {
+        List<Communicator> ranks = NcclRanks.open(3, NcclRanks.OPTIONS);
+        long before = TestFake.calls("ncclSignal");
+        List<@Nullable Throwable> errors =
+                NcclRanks.errors(
+                        ranks,
+                        c -> {
+                            Stream stream = c.device().defaultStream();
+                            if (c.rank() == 0) {
+                                NcclRanks.nccl(c).signal(1, stream);
+                            } else if (c.rank() == 1) {
+                                while (TestFake.calls("ncclSignal") == before) {
+                                    Thread.sleep(1);
+                                }
+                                c.abort("rank 2 never signals");
+                            }
+                        });
+        assertInstanceOf(JcclException.class, errors.get(0));
+        NcclRanks.close(ranks);
     }
 
     // ---- reductions made for a factor

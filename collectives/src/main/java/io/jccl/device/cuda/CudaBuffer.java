@@ -29,10 +29,18 @@ public final class CudaBuffer implements Buffer {
         /** The allocation that lent the memory; closing it closes this one. Null if none did. */
         final @Nullable Allocation lender;
 
-        Allocation(long address, @Nullable LongConsumer release, @Nullable Allocation lender) {
+        /** Whether CUDA's runtime allocated it: {@code cudaMalloc}, {@code cudaMallocAsync}. */
+        final boolean ofRuntime;
+
+        Allocation(
+                long address,
+                @Nullable LongConsumer release,
+                @Nullable Allocation lender,
+                boolean ofRuntime) {
             this.address = address;
             this.release = release;
             this.lender = lender;
+            this.ofRuntime = ofRuntime;
         }
 
         boolean isOpen() {
@@ -80,7 +88,7 @@ public final class CudaBuffer implements Buffer {
                             count);
                     return CudaRuntime.readLong(slot);
                 });
-        return owned(device, address, type, count, at -> free(device, at));
+        return ofRuntime(device, address, type, count, at -> free(device, at));
     }
 
     private static void free(CudaDevice device, long address) {
@@ -104,7 +112,7 @@ public final class CudaBuffer implements Buffer {
                 "cudaMallocAsync",
                 type,
                 count);
-        return owned(
+        return ofRuntime(
                 device,
                 CudaRuntime.readLong(slot),
                 type,
@@ -120,6 +128,12 @@ public final class CudaBuffer implements Buffer {
                 });
     }
 
+    private static CudaBuffer ofRuntime(
+            CudaDevice device, long address, DataType type, long count, LongConsumer release) {
+        Allocation allocation = new Allocation(address, release, null, true);
+        return new CudaBuffer(device, allocation, true, address, type, count);
+    }
+
     /** Foreign memory, freed by {@code release}, or never if that is null. */
     public static CudaBuffer owned(
             CudaDevice device,
@@ -128,7 +142,7 @@ public final class CudaBuffer implements Buffer {
             long count,
             @Nullable LongConsumer release) {
         return new CudaBuffer(
-                device, new Allocation(address, release, null), true, address, type, count);
+                device, new Allocation(address, release, null, false), true, address, type, count);
     }
 
     /** See {@link io.jccl.device.Cuda#wrapAddress}. */
@@ -170,6 +184,14 @@ public final class CudaBuffer implements Buffer {
     /** Whether the memory is still allocated, as far as JCCL knows. */
     public boolean isOpen() {
         return allocation.isOpen();
+    }
+
+    /**
+     * Whether the memory is of {@code cudaMalloc} or {@code cudaMallocAsync}. CUDA has no handle of
+     * such memory by which NCCL could map it for other ranks. Of foreign memory this is not known.
+     */
+    public boolean isOfRuntime() {
+        return allocation.ofRuntime;
     }
 
     private long open() {
@@ -224,7 +246,7 @@ public final class CudaBuffer implements Buffer {
         long from = open() + fromByte;
         return new CudaBuffer(
                 device,
-                new Allocation(from, at -> release.run(), allocation),
+                new Allocation(from, at -> release.run(), allocation, allocation.ofRuntime),
                 true,
                 from,
                 type,

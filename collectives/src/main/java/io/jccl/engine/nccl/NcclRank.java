@@ -23,8 +23,6 @@ import io.jccl.engine.Request;
 import io.jccl.error.JcclException;
 import io.jccl.flight.CollectiveOp;
 import io.jccl.flight.RankStatus;
-import java.lang.foreign.MemorySegment;
-import java.lang.foreign.ValueLayout;
 import java.util.List;
 import java.util.Objects;
 import java.util.function.IntSupplier;
@@ -60,6 +58,7 @@ public final class NcclRank extends EngineCommunicator
     private final NcclMonitor watch;
     private final ChildCommunicators derivation;
     private final OneSided oneSided;
+    private final OwnMemory memory;
 
     private final NcclHandle handle;
     private final Failures failures;
@@ -93,6 +92,7 @@ public final class NcclRank extends EngineCommunicator
         this.failures = new Failures(this, nccl, members, options, handle, watch);
         this.derivation = new ChildCommunicators(this, nccl, device, members, options);
         this.oneSided = new OneSided(this, nccl, device, members, issued, resources.arena);
+        this.memory = new OwnMemory(this, nccl, members.name());
         if (rank == 0) {
             members.id();
         }
@@ -180,6 +180,12 @@ public final class NcclRank extends EngineCommunicator
 
     @Override
     protected void checkUsable() {
+        checkAlive();
+        memory.checkPresent();
+    }
+
+    /** As {@link #checkUsable}, but it may be suspended. */
+    void checkAlive() {
         failures.throwIfFailed();
         checkOpen();
     }
@@ -301,7 +307,7 @@ public final class NcclRank extends EngineCommunicator
      *     none
      */
     NcclTask start(String operation, IntSupplier call, LongSupplier child) {
-        checkUsable();
+        checkAlive();
         return handle.start(operation, call, child);
     }
 
@@ -371,21 +377,18 @@ public final class NcclRank extends EngineCommunicator
     @Override
     public void suspend() {
         refuseInGroup("suspend");
-        call("ncclCommSuspend", () -> nccl.ncclCommSuspend(comm(), nccl_h.NCCL_SUSPEND_MEM()));
+        memory.suspend();
     }
 
     @Override
     public void resume() {
         refuseInGroup("resume");
-        call("ncclCommResume", () -> nccl.ncclCommResume(comm()));
+        memory.resume();
     }
 
     @Override
     public long memory(MemoryStatistic statistic) {
-        MemorySegment slot = CudaRuntime.slot();
-        int code = NcclCodes.of(statistic);
-        call("ncclCommMemStats", () -> nccl.ncclCommMemStats(comm(), code, slot));
-        return slot.get(ValueLayout.JAVA_LONG, 0);
+        return memory.bytes(statistic);
     }
 
     // ---- registration, windows, one-sided operations

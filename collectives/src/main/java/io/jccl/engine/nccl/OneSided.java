@@ -6,11 +6,14 @@ import io.jccl.bindings.generated.nccl.ncclWaitSignalDesc_t;
 import io.jccl.bindings.generated.nccl.nccl_h;
 import io.jccl.device.Buffer;
 import io.jccl.device.Stream;
+import io.jccl.device.cuda.CudaBuffer;
 import io.jccl.device.cuda.CudaDevice;
 import io.jccl.device.cuda.CudaStream;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.atomic.AtomicBoolean;
 
@@ -30,6 +33,9 @@ final class OneSided {
 
     /** Receives handles from NCCL. */
     private final Arena arena;
+
+    /** Those that are open. */
+    private final List<Registered> windows = new ArrayList<>();
 
     OneSided(
             NcclRank rank,
@@ -51,17 +57,32 @@ final class OneSided {
         final long handle;
         final boolean window;
 
+        /** Start of this rank's memory. */
+        final long address;
+
         /**
-         * Size of every rank's window in bytes as far as this rank knows; 0 if it is not a window.
+         * Size of every rank's window in bytes as far as this rank knows, {@code Long.MAX_VALUE} if
+         * it is not symmetric; 0 if it is not a window.
          */
         final long bytes;
 
         final AtomicBoolean open = new AtomicBoolean(true);
 
-        Registered(long handle, long bytes) {
+        Registered(long handle, long address, long bytes) {
             this.handle = handle;
             this.window = bytes > 0;
+            this.address = address;
             this.bytes = bytes;
+        }
+
+        boolean isSymmetric() {
+            return bytes < Long.MAX_VALUE;
+        }
+
+        /** Whether a buffer lies in this rank's part of a symmetric window. */
+        boolean holds(Buffer source) {
+            long from = source.address() - address;
+            return isSymmetric() && from >= 0 && from <= bytes - source.byteSize();
         }
 
         OneSided owner() {
@@ -75,6 +96,7 @@ final class OneSided {
                 return;
             }
             if (window) {
+                windows.remove(this);
                 rank.call(
                         "ncclCommWindowDeregister",
                         () -> nccl.ncclCommWindowDeregister(rank.comm(), handle));
@@ -100,7 +122,7 @@ final class OneSided {
                                     + " is in force; unset it, or do not register%s")
                             .formatted(members.name(), Settings.inForce()));
         }
-        return new Registered(handle, 0);
+        return new Registered(handle, buffer.address(), 0);
     }
 
     NcclCommunicator.Window window(Buffer buffer, boolean symmetric) {
@@ -115,6 +137,13 @@ final class OneSided {
                                     buffer,
                                     buffer.byteSize(),
                                     Long.toHexString(buffer.address())));
+        }
+        if (((CudaBuffer) buffer).isOfRuntime()) {
+            throw new IllegalArgumentException(
+                    ("a window needs memory that other ranks can map, but %s is memory of"
+                                    + " cudaMalloc or cudaMallocAsync; allocate it with"
+                                    + " Cuda.allocateForNccl")
+                            .formatted(buffer));
         }
         MemorySegment slot = arena.allocate(ValueLayout.ADDRESS);
         int flags = symmetric ? nccl_h.NCCL_WIN_COLL_SYMMETRIC() : nccl_h.NCCL_WIN_DEFAULT();
@@ -132,7 +161,13 @@ final class OneSided {
                                     + " windows%s")
                             .formatted(members.name(), Settings.inForce()));
         }
-        return new Registered(handle, symmetric ? buffer.byteSize() : Long.MAX_VALUE);
+        Registered made =
+                new Registered(
+                        handle,
+                        buffer.address(),
+                        symmetric ? buffer.byteSize() : Long.MAX_VALUE);
+        windows.add(made);
+        return made;
     }
 
     private Registered own(NcclCommunicator.Window window) {
@@ -142,6 +177,19 @@ final class OneSided {
         }
         throw new IllegalArgumentException(
                 "the window is closed, or of another communicator than '" + members.name() + "'");
+    }
+
+    /** NCCL refuses such a source, on this rank alone, while the peer waits for the signal. */
+    private void checkSource(Buffer source) {
+        for (int i = 0; i < windows.size(); i++) {
+            if (windows.get(i).holds(source)) {
+                return;
+            }
+        }
+        throw new IllegalArgumentException(
+                ("source %s lies in no symmetric window of communicator '%s' on this rank; pass a"
+                                + " slice of a buffer that window(buffer, true) registered")
+                        .formatted(source, members.name()));
     }
 
     void putSignal(
@@ -161,10 +209,9 @@ final class OneSided {
                             .formatted(
                                     offsetBytes,
                                     source.byteSize(),
-                                    win.bytes == Long.MAX_VALUE
-                                            ? ""
-                                            : " of " + win.bytes + " bytes"));
+                                    win.isSymmetric() ? " of " + win.bytes + " bytes" : ""));
         }
+        checkSource(source);
         CudaStream s = CudaStream.of(stream, device);
         long h = s.handle();
         rank.enqueue(
