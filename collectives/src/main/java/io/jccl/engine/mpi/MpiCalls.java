@@ -1,11 +1,9 @@
 package io.jccl.engine.mpi;
 
-import io.jccl.bindings.MpiApi;
 import io.jccl.device.host.HostBuffer;
 import io.jccl.engine.Request;
 import io.jccl.flight.CollectiveOp;
 import java.lang.foreign.MemorySegment;
-import java.lang.foreign.ValueLayout;
 
 /**
  * The operations of one communicator as calls of MPI.
@@ -22,28 +20,20 @@ final class MpiCalls {
     private final MpiLink link;
     private final Staging staging = new Staging();
     private final MpiMessages messages;
+    private final MpiCollectives collectives;
     private final MpiReductions reductions;
-    private final MpiApi mpi;
-    private final MpiTypes types;
-    private final boolean blocking;
     private final long inPlace;
     private final int n;
     private final int rank;
-    private final MemorySegment counts;
-    private final MemorySegment displs;
 
     MpiCalls(MpiProcess.State process, MpiCommunicator owner) {
         this.link = new MpiLink(process, owner);
         this.messages = new MpiMessages(link);
-        this.reductions = new MpiReductions(link, staging);
-        this.mpi = process.mpi();
-        this.types = process.types();
-        this.blocking = process.blocking();
-        this.inPlace = mpi.inPlace();
+        this.collectives = new MpiCollectives(link);
+        this.reductions = new MpiReductions(link, collectives, staging);
+        this.inPlace = process.mpi().inPlace();
         this.n = owner.size();
         this.rank = owner.rank();
-        this.counts = link.allocate(4L * n);
-        this.displs = link.allocate(4L * n);
     }
 
     /** MPI's communicator. */
@@ -86,31 +76,14 @@ final class MpiCalls {
     void runBeside(Request q) {
         switch (q.op) {
             case BROADCAST -> broadcast(q);
-            case SCATTER -> scatter(q);
-            case GATHER -> gather(q);
-            case ALL_GATHER -> allGather(q);
-            case ALL_TO_ALL -> allToAll(q);
+            case SCATTER, GATHER, ALL_GATHER, ALL_TO_ALL -> uniform(q);
             case ALL_REDUCE, REDUCE -> reductions.reduce(q);
             case REDUCE_SCATTER, REDUCE_SCATTERV -> reductions.reduceScatter(q);
             case ALL_GATHERV -> allGatherv(q);
             case GATHERV, SCATTERV, ALL_TO_ALLV -> blocks(q);
-            case BARRIER -> barrier();
+            case BARRIER -> collectives.run(q, 0, 0, 0, q.type);
             case SEND, RECV -> messages.post(q);
         }
-    }
-
-    private void barrier() {
-        link.begin();
-        int code;
-        try {
-            code =
-                    blocking
-                            ? mpi.MPI_Barrier(link.comm())
-                            : mpi.MPI_Ibarrier(link.comm(), link.request());
-        } finally {
-            link.end();
-        }
-        link.complete(code, "MPI_Barrier");
     }
 
     private void broadcast(Request q) {
@@ -118,23 +91,11 @@ final class MpiCalls {
         HostBuffer target = (HostBuffer) q.recvBuffer();
         HostBuffer buffer = root ? (HostBuffer) q.sendBuffer() : target;
         long address = root ? staging.in(buffer) : staging.out(buffer);
-        long type = types.type(q.type);
-        for (long at = 0, m; at == 0 || at < q.count; at += m) {
-            m = Math.min(LIMIT, q.count - at);
+        for (long at = 0; ; at += LIMIT) {
+            int m = (int) Math.min(LIMIT, q.count - at);
             long from = address + at * q.type.size();
-            link.begin();
-            int code;
-            try {
-                code =
-                        blocking
-                                ? mpi.MPI_Bcast(from, (int) m, type, q.root, link.comm())
-                                : mpi.MPI_Ibcast(
-                                        from, (int) m, type, q.root, link.comm(), link.request());
-            } finally {
-                link.end();
-            }
-            link.complete(code, "MPI_Bcast");
-            if (q.count == 0) {
+            collectives.run(q, from, from, m, q.type);
+            if (q.count - at <= LIMIT) {
                 break;
             }
         }
@@ -145,131 +106,31 @@ final class MpiCalls {
         }
     }
 
-    private void scatter(Request q) {
+    /** Blocks of equal counts. */
+    private void uniform(Request q) {
         if (q.count > LIMIT) {
             blocks(q);
             return;
         }
-        boolean root = rank == q.root;
-        HostBuffer target = (HostBuffer) q.recvBuffer();
-        long send = root ? staging.in((HostBuffer) q.sendBuffer()) : 0;
-        boolean own = root && q.inPlace;
-        long recv = own ? inPlace : staging.out(target);
-        int m = (int) q.count;
-        long type = types.type(q.type);
-        link.begin();
-        int code;
-        try {
-            code =
-                    blocking
-                            ? mpi.MPI_Scatter(send, m, type, recv, m, type, q.root, link.comm())
-                            : mpi.MPI_Iscatter(
-                                    send,
-                                    m,
-                                    type,
-                                    recv,
-                                    m,
-                                    type,
-                                    q.root,
-                                    link.comm(),
-                                    link.request());
-        } finally {
-            link.end();
-        }
-        link.complete(code, "MPI_Scatter");
-        if (!own) {
+        HostBuffer source = (HostBuffer) q.send;
+        HostBuffer target = (HostBuffer) q.recv;
+        // In place, the root's own block of a scatter stays where it is.
+        boolean stays = q.inPlace && q.op == CollectiveOp.SCATTER;
+        long send = source == null ? 0 : sent(q, source);
+        long recv = target == null ? 0 : stays ? inPlace : staging.out(target);
+        collectives.run(q, send, recv, (int) q.count, q.type);
+        if (target != null && !stays) {
             staging.back(target, recv);
         }
     }
 
-    private void gather(Request q) {
-        if (q.count > LIMIT) {
-            blocks(q);
-            return;
+    /** The address of what MPI reads, or MPI_IN_PLACE. */
+    private long sent(Request q, HostBuffer source) {
+        if (!q.inPlace || q.op == CollectiveOp.SCATTER) {
+            return staging.in(source);
         }
-        boolean root = rank == q.root;
-        boolean own = root && q.inPlace;
-        long send = own ? inPlace : staging.in((HostBuffer) q.sendBuffer());
-        long recv = root ? staging.out((HostBuffer) q.recvBuffer()) : 0;
-        int m = (int) q.count;
-        long type = types.type(q.type);
-        link.begin();
-        int code;
-        try {
-            code =
-                    blocking
-                            ? mpi.MPI_Gather(send, m, type, recv, m, type, q.root, link.comm())
-                            : mpi.MPI_Igather(
-                                    send,
-                                    m,
-                                    type,
-                                    recv,
-                                    m,
-                                    type,
-                                    q.root,
-                                    link.comm(),
-                                    link.request());
-        } finally {
-            link.end();
-        }
-        link.complete(code, "MPI_Gather");
-        if (root) {
-            staging.back((HostBuffer) q.recvBuffer(), recv);
-        }
-    }
-
-    private void allGather(Request q) {
-        if (q.count > LIMIT) {
-            blocks(q);
-            return;
-        }
-        HostBuffer target = (HostBuffer) q.recvBuffer();
-        long send = q.inPlace ? inPlace : staging.in((HostBuffer) q.sendBuffer());
-        long recv = staging.out(target);
-        int m = (int) q.count;
-        long type = types.type(q.type);
-        link.begin();
-        int code;
-        try {
-            code =
-                    blocking
-                            ? mpi.MPI_Allgather(send, m, type, recv, m, type, link.comm())
-                            : mpi.MPI_Iallgather(
-                                    send, m, type, recv, m, type, link.comm(), link.request());
-        } finally {
-            link.end();
-        }
-        link.complete(code, "MPI_Allgather");
-        staging.back(target, recv);
-    }
-
-    private void allToAll(Request q) {
-        if (q.count > LIMIT) {
-            blocks(q);
-            return;
-        }
-        HostBuffer target = (HostBuffer) q.recvBuffer();
-        // MPI requires all ranks to be in place, or none.
-        long send =
-                q.inPlace
-                        ? staging.copyOf((HostBuffer) q.sendBuffer())
-                        : staging.in((HostBuffer) q.sendBuffer());
-        long recv = staging.out(target);
-        int m = (int) q.count;
-        long type = types.type(q.type);
-        link.begin();
-        int code;
-        try {
-            code =
-                    blocking
-                            ? mpi.MPI_Alltoall(send, m, type, recv, m, type, link.comm())
-                            : mpi.MPI_Ialltoall(
-                                    send, m, type, recv, m, type, link.comm(), link.request());
-        } finally {
-            link.end();
-        }
-        link.complete(code, "MPI_Alltoall");
-        staging.back(target, recv);
+        // MPI requires all ranks of an all-to-all to be in place, or none.
+        return q.op == CollectiveOp.ALL_TO_ALL ? staging.copyOf(source) : inPlace;
     }
 
     // ---- blocks of unequal counts
@@ -301,38 +162,12 @@ final class MpiCalls {
             return;
         }
         for (int r = 0; r < n; r++) {
-            counts.setAtIndex(ValueLayout.JAVA_INT, r, (int) q.recvCounts[r]);
-            displs.setAtIndex(ValueLayout.JAVA_INT, r, (int) q.recvDispls[r]);
+            collectives.setBlock(r, (int) q.recvCounts[r], (int) q.recvDispls[r]);
         }
         long send = q.inPlace ? inPlace : staging.in(source);
         long recv = staging.out(target);
-        gatherAll(q, send, recv, (int) source.count());
+        collectives.run(q, send, recv, (int) source.count(), q.type);
         staging.back(target, recv);
-    }
-
-    private void gatherAll(Request q, long send, long recv, int m) {
-        long type = types.type(q.type);
-        link.begin();
-        int code;
-        try {
-            code =
-                    blocking
-                            ? mpi.MPI_Allgatherv(
-                                    send, m, type, recv, counts, displs, type, link.comm())
-                            : mpi.MPI_Iallgatherv(
-                                    send,
-                                    m,
-                                    type,
-                                    recv,
-                                    counts,
-                                    displs,
-                                    type,
-                                    link.comm(),
-                                    link.request());
-        } finally {
-            link.end();
-        }
-        link.complete(code, "MPI_Allgatherv");
     }
 
     /** Those whose displacements exceed a C int, through a packed copy. */
@@ -341,18 +176,17 @@ final class MpiCalls {
         MemorySegment packed = staging.recv().atLeast(total * size);
         int at = 0;
         for (int r = 0; r < n; r++) {
-            counts.setAtIndex(ValueLayout.JAVA_INT, r, (int) q.recvCounts[r]);
-            displs.setAtIndex(ValueLayout.JAVA_INT, r, at);
-            at += (int) q.recvCounts[r];
+            int m = (int) q.recvCounts[r];
+            collectives.setBlock(r, m, at);
+            at += m;
         }
-        gatherAll(q, staging.in(source), packed.address(), (int) source.count());
+        int m = (int) source.count();
+        collectives.run(q, staging.in(source), packed.address(), m, q.type);
+        long from = 0;
         for (int r = 0; r < n; r++) {
-            MemorySegment.copy(
-                    packed,
-                    (long) displs.getAtIndex(ValueLayout.JAVA_INT, r) * size,
-                    target.segment(),
-                    q.recvDispls[r] * size,
-                    q.recvCounts[r] * size);
+            long bytes = q.recvCounts[r] * size;
+            MemorySegment.copy(packed, from, target.segment(), q.recvDispls[r] * size, bytes);
+            from += bytes;
         }
     }
 

@@ -2,14 +2,12 @@ package io.jccl.engine.mpi;
 
 import io.jccl.ReduceOp;
 import io.jccl.bindings.MpiAbi;
-import io.jccl.bindings.MpiApi;
 import io.jccl.device.DataType;
 import io.jccl.device.host.HostBuffer;
 import io.jccl.engine.Request;
 import io.jccl.flight.CollectiveOp;
 import io.jccl.kernel.Reducer;
 import java.lang.foreign.MemorySegment;
-import java.lang.foreign.ValueLayout;
 
 /**
  * Reductions as calls of MPI: one for each operation, or one for each piece if elements are
@@ -22,30 +20,22 @@ final class MpiReductions {
     /** Bytes of converted elements in one piece. */
     private static final long PIECE = Long.getLong("jccl.mpi.piece", 1 << 20);
 
-    private final MpiLink link;
+    private final MpiCollectives collectives;
     private final Staging staging;
-    private final MpiApi mpi;
     private final MpiAbi abi;
-    private final MpiTypes types;
-    private final boolean blocking;
     private final long inPlace;
     private final int n;
     private final int rank;
     private final Reducer reducer;
-    private final MemorySegment counts;
 
-    MpiReductions(MpiLink link, Staging staging) {
-        this.link = link;
+    MpiReductions(MpiLink link, MpiCollectives collectives, Staging staging) {
+        this.collectives = collectives;
         this.staging = staging;
-        this.mpi = link.process().mpi();
         this.abi = link.process().abi();
-        this.types = link.process().types();
-        this.blocking = link.process().blocking();
-        this.inPlace = mpi.inPlace();
+        this.inPlace = link.process().mpi().inPlace();
         this.n = link.owner().size();
         this.rank = link.owner().rank();
         this.reducer = new Reducer(n);
-        this.counts = link.allocate(4L * n);
     }
 
     private static boolean converts(Request q) {
@@ -75,7 +65,8 @@ final class MpiReductions {
         int size = q.type.size();
         for (long at = 0; ; at += LIMIT) {
             int m = (int) Math.min(LIMIT, q.count - at);
-            combine(q, own ? send : send + at * size, target ? recv + at * size : 0, m, q.type);
+            long from = own ? inPlace : send + at * size;
+            collectives.run(q, from, target ? recv + at * size : 0, m, q.type);
             if (q.count - at <= LIMIT) {
                 break;
             }
@@ -87,39 +78,6 @@ final class MpiReductions {
                         .store(result.segment(), 0, result.segment(), 0, q.count);
             }
         }
-    }
-
-    private void combine(Request q, long send, long recv, int m, DataType type) {
-        long mpiType = types.type(type);
-        long op = types.op(q.reduceOp.kind(), type);
-        boolean all = q.op == CollectiveOp.ALL_REDUCE;
-        link.begin();
-        int code;
-        try {
-            if (blocking) {
-                code =
-                        all
-                                ? mpi.MPI_Allreduce(send, recv, m, mpiType, op, link.comm())
-                                : mpi.MPI_Reduce(send, recv, m, mpiType, op, q.root, link.comm());
-            } else {
-                code =
-                        all
-                                ? mpi.MPI_Iallreduce(
-                                        send, recv, m, mpiType, op, link.comm(), link.request())
-                                : mpi.MPI_Ireduce(
-                                        send,
-                                        recv,
-                                        m,
-                                        mpiType,
-                                        op,
-                                        q.root,
-                                        link.comm(),
-                                        link.request());
-            }
-        } finally {
-            link.end();
-        }
-        link.complete(code, all ? "MPI_Allreduce" : "MPI_Reduce");
     }
 
     /** Piece by piece: converted to the wide type, reduced in place, and converted back. */
@@ -137,7 +95,8 @@ final class MpiReductions {
         for (long at = 0; at == 0 || at < q.count; at += most) {
             int m = (int) Math.min(most, q.count - at);
             reducer.load(source, at * size, factor, piece, 0, m);
-            combine(q, own ? inPlace : piece.address(), target ? result.address() : 0, m, wide);
+            long from = own ? inPlace : piece.address();
+            collectives.run(q, from, target ? result.address() : 0, m, wide);
             if (target) {
                 reducer.store(result, 0, ((HostBuffer) q.recvBuffer()).segment(), at * size, m);
             }
@@ -167,10 +126,10 @@ final class MpiReductions {
         long recv = aside ? staging.recv().atLeast(target.byteSize()).address() : target.address();
         if (vector) {
             for (int r = 0; r < n; r++) {
-                counts.setAtIndex(ValueLayout.JAVA_INT, r, (int) q.sendCounts[r]);
+                collectives.setBlock(r, (int) q.sendCounts[r], 0);
             }
         }
-        scatterReduced(q, vector, send, recv, (int) q.count, q.type);
+        collectives.run(q, send, recv, (int) q.count, q.type);
         if (aside) {
             MemorySegment.copy(
                     staging.recv().atLeast(0), 0, target.segment(), 0, target.byteSize());
@@ -179,40 +138,6 @@ final class MpiReductions {
             reducer.begin(q.type, ReduceOp.Kind.AVG)
                     .store(target.segment(), 0, target.segment(), 0, target.count());
         }
-    }
-
-    private void scatterReduced(
-            Request q, boolean vector, long send, long recv, int m, DataType type) {
-        long mpiType = types.type(type);
-        long op = types.op(q.reduceOp.kind(), type);
-        link.begin();
-        int code;
-        try {
-            if (vector) {
-                code =
-                        blocking
-                                ? mpi.MPI_Reduce_scatter(
-                                        send, recv, counts, mpiType, op, link.comm())
-                                : mpi.MPI_Ireduce_scatter(
-                                        send,
-                                        recv,
-                                        counts,
-                                        mpiType,
-                                        op,
-                                        link.comm(),
-                                        link.request());
-            } else {
-                code =
-                        blocking
-                                ? mpi.MPI_Reduce_scatter_block(
-                                        send, recv, m, mpiType, op, link.comm())
-                                : mpi.MPI_Ireduce_scatter_block(
-                                        send, recv, m, mpiType, op, link.comm(), link.request());
-            }
-        } finally {
-            link.end();
-        }
-        link.complete(code, vector ? "MPI_Reduce_scatter" : "MPI_Reduce_scatter_block");
     }
 
     /** Pieces of all blocks at once, packed contiguously. */
@@ -236,10 +161,10 @@ final class MpiReductions {
                 int m = (int) Math.max(0, Math.min(most, count - at));
                 reducer.load(source, (from + at) * size, factor, piece, packed * wide.size(), m);
                 packed += m;
-                counts.setAtIndex(ValueLayout.JAVA_INT, r, m);
+                collectives.setBlock(r, m, 0);
                 own = r == rank ? m : own;
             }
-            scatterReduced(q, vector, piece.address(), result.address(), own, wide);
+            collectives.run(q, piece.address(), result.address(), own, wide);
             reducer.store(result, 0, target.segment(), at * size, own);
         }
     }
