@@ -131,11 +131,10 @@ final class Arguments {
         }
     }
 
-    static long nanos(Duration duration) {
+    static void spin(Duration duration) {
         if (duration.isNegative() || duration.compareTo(LONGEST_SPIN) > 0) {
             throw new IllegalArgumentException(
                     "the duration is " + duration + ", expected 0 to " + LONGEST_SPIN);
         }
-        return duration.toNanos();
     }
 }

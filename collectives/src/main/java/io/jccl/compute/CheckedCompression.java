@@ -7,26 +7,18 @@ import io.jccl.device.Stream;
 import java.util.Objects;
 
 /** Checks arguments, the same on every device, and leaves the work to it. */
-abstract class CheckedCompression implements GradientCompression {
+final class CheckedCompression implements GradientCompression {
     private static final String SELECTION = "the selection";
     private static final String SCRATCH = "the scratch";
     private static final long MOST = 1L << 30;
 
     private final Device device;
+    private final GradientCompression work;
 
-    CheckedCompression(Device device) {
+    CheckedCompression(Device device, GradientCompression work) {
         this.device = device;
+        this.work = work;
     }
-
-    abstract void doSelect(Buffer x, Buffer selection, Buffer scratch, Stream stream);
-
-    abstract void doAdd(Buffer selection, Buffer target, Stream stream);
-
-    abstract void doNormalize(ThinMatrices matrices, Stream stream);
-
-    abstract void doOrthonormalize(ThinMatrices matrices, Stream stream);
-
-    abstract void doRedraw(ThinMatrices matrices, Buffer drawn, long seed, Stream stream);
 
     private void on(Buffer b, String name, DataType type) {
         Arguments.on(device, Objects.requireNonNull(b, name), name);
@@ -50,7 +42,7 @@ abstract class CheckedCompression implements GradientCompression {
     }
 
     @Override
-    public final void selectLargest(Buffer x, Buffer selection, Buffer scratch, Stream stream) {
+    public void selectLargest(Buffer x, Buffer selection, Buffer scratch, Stream stream) {
         long k = selected(selection, x, "x");
         on(scratch, SCRATCH, DataType.INT32);
         if (scratch.count() < SELECTION_SCRATCH) {
@@ -62,14 +54,14 @@ abstract class CheckedCompression implements GradientCompression {
         Arguments.apart(x, "x", scratch, SCRATCH);
         Arguments.apart(selection, SELECTION, scratch, SCRATCH);
         if (k > 0) {
-            doSelect(x, selection, scratch, stream);
+            work.selectLargest(x, selection, scratch, stream);
         }
     }
 
     @Override
-    public final void addSelection(Buffer selection, Buffer target, Stream stream) {
+    public void addSelection(Buffer selection, Buffer target, Stream stream) {
         if (selected(selection, target, "the target") > 0) {
-            doAdd(selection, target, stream);
+            work.addSelection(selection, target, stream);
         }
     }
 
@@ -79,26 +71,26 @@ abstract class CheckedCompression implements GradientCompression {
     }
 
     @Override
-    public final void normalize(ThinMatrices matrices, Stream stream) {
+    public void normalize(ThinMatrices matrices, Stream stream) {
         if (any(matrices)) {
-            doNormalize(matrices, stream);
+            work.normalize(matrices, stream);
         }
     }
 
     @Override
-    public final void orthonormalize(ThinMatrices matrices, Stream stream) {
+    public void orthonormalize(ThinMatrices matrices, Stream stream) {
         if (any(matrices)) {
-            doOrthonormalize(matrices, stream);
+            work.orthonormalize(matrices, stream);
         }
     }
 
     @Override
-    public final void redrawZeroColumns(
+    public void redrawZeroColumns(
             ThinMatrices matrices, Buffer drawn, long seed, Stream stream) {
         on(drawn, "the number of columns drawn", DataType.INT64);
         Arguments.atLeastOne("count of what holds the number drawn", (int) drawn.count());
         if (any(matrices)) {
-            doRedraw(matrices, drawn, seed, stream);
+            work.redrawZeroColumns(matrices, drawn, seed, stream);
         }
     }
 }

@@ -9,72 +9,30 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /** Checks arguments, the same on every device, and leaves the work to it. */
-abstract class CheckedCompute implements Compute {
+final class CheckedCompute implements Compute {
+    private final Compute work;
     private final Device device;
 
-    CheckedCompute(Device device) {
-        this.device = device;
+    CheckedCompute(Compute work) {
+        this.work = work;
+        this.device = work.device();
     }
 
     @Override
-    public final Device device() {
+    public Device device() {
         return device;
     }
 
-    abstract void doFill(Buffer target, double value, Stream stream);
-
-    abstract void doCast(Buffer source, Buffer target, Stream stream);
-
-    abstract void doAdd(Buffer a, Buffer b, Buffer target, Stream stream);
-
-    abstract void doScale(Buffer source, double factor, Buffer target, Stream stream);
-
-    abstract void doDivide(Buffer source, double divisor, Buffer target, Stream stream);
-
-    abstract void doAxpy(double alpha, Buffer x, Buffer y, Stream stream);
-
-    abstract void doSquares(Buffer x, Buffer norm, boolean add, Stream stream);
-
-    abstract void doControl(Buffer norm, double lossScale, double maxNorm, Stream stream);
-
-    abstract void doUpdate(
-            UpdateFormula update,
-            Buffer parameters,
-            @Nullable Buffer first,
-            @Nullable Buffer second,
-            Buffer gradients,
-            @Nullable Buffer target,
-            float factor,
-            @Nullable Buffer norm,
-            Stream stream);
-
-    abstract void doGather(Buffer source, long width, Buffer index, Buffer target, Stream stream);
-
-    abstract void doScatter(Buffer source, long width, Buffer index, Buffer target, Stream stream);
-
-    abstract void doColumns(
-            Buffer source,
-            long sourceWidth,
-            long sourceColumn,
-            Buffer target,
-            long targetWidth,
-            long targetColumn,
-            long rows,
-            long columns,
-            Stream stream);
-
-    abstract void doSpin(long nanos, Stream stream);
-
     @Override
-    public final void fill(Buffer target, double value, Stream stream) {
+    public void fill(Buffer target, double value, Stream stream) {
         on(target, "the target");
         if (target.count() > 0) {
-            doFill(target, value, stream);
+            work.fill(target, value, stream);
         }
     }
 
     @Override
-    public final void cast(Buffer source, Buffer target, Stream stream) {
+    public void cast(Buffer source, Buffer target, Stream stream) {
         on(source, "the source");
         on(target, "the target");
         Arguments.floats(source, "the source");
@@ -87,12 +45,12 @@ abstract class CheckedCompute implements Compute {
         if (source.dataType() == target.dataType()) {
             stream.copy(source, target);
         } else {
-            doCast(source, target, stream);
+            work.cast(source, target, stream);
         }
     }
 
     @Override
-    public final void add(Buffer a, Buffer b, Buffer target, Stream stream) {
+    public void add(Buffer a, Buffer b, Buffer target, Stream stream) {
         on(a, "a");
         on(b, "b");
         on(target, "the target");
@@ -102,21 +60,21 @@ abstract class CheckedCompute implements Compute {
         Arguments.sameOrApart(target, "the target", a, "a");
         Arguments.sameOrApart(target, "the target", b, "b");
         if (a.count() > 0) {
-            doAdd(a, b, target, stream);
+            work.add(a, b, target, stream);
         }
     }
 
     @Override
-    public final void scale(Buffer source, double factor, Buffer target, Stream stream) {
+    public void scale(Buffer source, double factor, Buffer target, Stream stream) {
         if (floats(source, target)) {
-            doScale(source, factor, target, stream);
+            work.scale(source, factor, target, stream);
         }
     }
 
     @Override
-    public final void divide(Buffer source, double divisor, Buffer target, Stream stream) {
+    public void divide(Buffer source, double divisor, Buffer target, Stream stream) {
         if (floats(source, target)) {
-            doDivide(source, divisor, target, stream);
+            work.divide(source, divisor, target, stream);
         }
     }
 
@@ -131,14 +89,14 @@ abstract class CheckedCompute implements Compute {
     }
 
     @Override
-    public final void axpy(double alpha, Buffer x, Buffer y, Stream stream) {
+    public void axpy(double alpha, Buffer x, Buffer y, Stream stream) {
         on(x, "x");
         on(y, "y");
         Arguments.floats(x, "x");
         Arguments.alike(y, "y", x, "x");
         Arguments.apart(x, "x", y, "y");
         if (x.count() > 0) {
-            doAxpy(alpha, x, y, stream);
+            work.axpy(alpha, x, y, stream);
         }
     }
 
@@ -153,25 +111,25 @@ abstract class CheckedCompute implements Compute {
     }
 
     @Override
-    public final void sumOfSquares(Buffer x, Buffer norm, boolean add, Stream stream) {
+    public void sumOfSquares(Buffer x, Buffer norm, boolean add, Stream stream) {
         on(x, "x");
         Arguments.singleOrNarrow(x, "x");
         norm(norm);
         Arguments.apart(x, "x", norm, "the norm");
         if (x.count() > 0 || !add) {
-            doSquares(x, norm, add, stream);
+            work.sumOfSquares(x, norm, add, stream);
         }
     }
 
     @Override
-    public final void stepControl(Buffer norm, double lossScale, double maxNorm, Stream stream) {
+    public void stepControl(Buffer norm, double lossScale, double maxNorm, Stream stream) {
         norm(norm);
         Arguments.scaleAndNorm(lossScale, maxNorm);
-        doControl(norm, lossScale, maxNorm, stream);
+        work.stepControl(norm, lossScale, maxNorm, stream);
     }
 
     @Override
-    public final void update(
+    public void update(
             UpdateFormula update,
             Buffer parameters,
             @Nullable Buffer first,
@@ -200,16 +158,8 @@ abstract class CheckedCompute implements Compute {
             norm(norm);
         }
         if (parameters.count() > 0) {
-            doUpdate(
-                    update,
-                    parameters,
-                    first,
-                    second,
-                    gradients,
-                    target,
-                    (float) factor,
-                    norm,
-                    stream);
+            work.update(
+                    update, parameters, first, second, gradients, target, factor, norm, stream);
         }
     }
 
@@ -255,29 +205,29 @@ abstract class CheckedCompute implements Compute {
     }
 
     @Override
-    public final void gatherRows(
+    public void gatherRows(
             Buffer source, long width, Buffer index, Buffer target, Stream stream) {
         rows(source, target);
         Arguments.rows(source, "the source", width);
         Arguments.apart(index, "the index", target, "the target");
         if (indexed(target, "the target", width, index) > 0) {
-            doGather(source, width, index, target, stream);
+            work.gatherRows(source, width, index, target, stream);
         }
     }
 
     @Override
-    public final void scatterRows(
+    public void scatterRows(
             Buffer source, long width, Buffer index, Buffer target, Stream stream) {
         rows(source, target);
         Arguments.rows(target, "the target", width);
         Arguments.apart(index, "the index", target, "the target");
         if (indexed(source, "the source", width, index) > 0) {
-            doScatter(source, width, index, target, stream);
+            work.scatterRows(source, width, index, target, stream);
         }
     }
 
     @Override
-    public final void copyColumns(
+    public void copyColumns(
             Buffer source,
             long sourceWidth,
             long sourceColumn,
@@ -296,22 +246,42 @@ abstract class CheckedCompute implements Compute {
                             .formatted(target.count() / targetWidth, rows));
         }
         if (rows > 0) {
-            doColumns(
+            work.copyColumns(
                     source,
                     sourceWidth,
                     sourceColumn,
                     target,
                     targetWidth,
                     targetColumn,
-                    rows,
                     columns,
                     stream);
         }
     }
 
     @Override
-    public final void spin(Duration duration, Stream stream) {
-        doSpin(Arguments.nanos(duration), stream);
+    public void spin(Duration duration, Stream stream) {
+        Arguments.spin(duration);
+        work.spin(duration, stream);
+    }
+
+    @Override
+    public Layers layers() {
+        return work.layers();
+    }
+
+    @Override
+    public GradientCompression compression() {
+        return work.compression();
+    }
+
+    @Override
+    public Mixture mixture() {
+        return work.mixture();
+    }
+
+    @Override
+    public void close() {
+        work.close();
     }
 
     private void on(Buffer b, String name) {

@@ -8,7 +8,7 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /** Checks arguments, the same on every device, and leaves the work to it. */
-abstract class CheckedLayers implements Layers {
+final class CheckedLayers implements Layers {
     private static final String X = "x";
     private static final String GRADIENT = "the gradient";
     private static final String SOURCE = "the source";
@@ -16,100 +16,15 @@ abstract class CheckedLayers implements Layers {
     private static final String OUTPUT_GRADIENT = "the gradient of the output";
 
     private final Device device;
+    private final Layers work;
 
-    CheckedLayers(Device device) {
+    CheckedLayers(Device device, Layers work) {
         this.device = device;
+        this.work = work;
     }
 
-    abstract void doNorm(
-            Norm norm,
-            Buffer x,
-            @Nullable Buffer weight,
-            @Nullable Buffer bias,
-            Buffer y,
-            Buffer statistics,
-            Stream stream);
-
-    abstract void doNormBackward(
-            Norm norm,
-            Buffer x,
-            @Nullable Buffer weight,
-            Buffer statistics,
-            Buffer outputGradient,
-            Buffer gradient,
-            Stream stream);
-
-    abstract void doNormWeight(
-            Norm norm,
-            Buffer x,
-            Buffer statistics,
-            Buffer outputGradient,
-            Buffer gradient,
-            Stream stream);
-
-    abstract void doActivate(Activation function, Buffer x, Buffer y, Stream stream);
-
-    abstract void doActivateBackward(Activation function, Buffer x, Buffer gradient, Stream stream);
-
-    abstract void doSwiglu(Buffer x, int width, Buffer y, Stream stream);
-
-    abstract void doSwigluBackward(
-            Buffer x, int width, Buffer outputGradient, Buffer gradient, Stream stream);
-
-    abstract void doRotate(Rotary rotary, Buffer x, Buffer angles, float sign, Stream stream);
-
-    abstract void doBias(Buffer x, Buffer bias, Stream stream);
-
-    abstract void doColumnSums(Buffer x, Buffer target, Stream stream);
-
-    abstract void doScatterAdd(
-            Buffer source, int width, Buffer index, Buffer target, Stream stream);
-
-    abstract void doTopK(Buffer x, int width, int k, Buffer values, Buffer indices, Stream stream);
-
-    abstract void doCombineRows(
-            Buffer source,
-            int width,
-            @Nullable Buffer start,
-            Buffer index,
-            @Nullable Buffer weight,
-            Buffer target,
-            Stream stream);
-
-    abstract void doRowDots(
-            Buffer x,
-            int width,
-            @Nullable Buffer start,
-            Buffer index,
-            Buffer source,
-            Buffer dots,
-            Stream stream);
-
-    abstract void doCrossEntropy(
-            Buffer logits,
-            int pitch,
-            int tokens,
-            Buffer labels,
-            Buffer losses,
-            @Nullable Buffer gradient,
-            float scale,
-            Stream stream);
-
-    abstract void doAttention(
-            AttentionShape shape, Buffer qkv, Buffer out, Buffer logSums, Stream stream);
-
-    abstract void doAttentionBackward(
-            AttentionShape shape,
-            Buffer qkv,
-            Buffer out,
-            Buffer logSums,
-            Buffer outputGradient,
-            Buffer scratch,
-            Buffer gradient,
-            Stream stream);
-
     @Override
-    public final void norm(
+    public void norm(
             Norm norm,
             Buffer x,
             @Nullable Buffer weight,
@@ -127,12 +42,12 @@ abstract class CheckedLayers implements Layers {
         apart(statistics, "statistics", x, X);
         apart(statistics, "statistics", y, "y");
         if (rows > 0) {
-            doNorm(norm, x, weight, bias, y, statistics, stream);
+            work.norm(norm, x, weight, bias, y, statistics, stream);
         }
     }
 
     @Override
-    public final void normBackward(
+    public void normBackward(
             Norm norm,
             Buffer x,
             @Nullable Buffer weight,
@@ -153,59 +68,61 @@ abstract class CheckedLayers implements Layers {
         apart(gradient, GRADIENT, statistics, "statistics");
         sums(weightGradient, "the gradient of the weight", norm.width(), outputGradient);
         sums(biasGradient, "the gradient of the bias", norm.width(), outputGradient);
-        if (rows == 0) {
-            return;
-        }
-        doNormBackward(norm, x, weight, statistics, outputGradient, gradient, stream);
-        if (weightGradient != null) {
-            doNormWeight(norm, x, statistics, outputGradient, weightGradient, stream);
-        }
-        if (biasGradient != null) {
-            doColumnSums(outputGradient, biasGradient, stream);
+        if (rows > 0) {
+            work.normBackward(
+                    norm,
+                    x,
+                    weight,
+                    statistics,
+                    outputGradient,
+                    gradient,
+                    weightGradient,
+                    biasGradient,
+                    stream);
         }
     }
 
     @Override
-    public final void activate(Activation function, Buffer x, Buffer y, Stream stream) {
+    public void activate(Activation function, Buffer x, Buffer y, Stream stream) {
         Objects.requireNonNull(function, "function");
         input(x, X);
         like(y, "y", x, X);
         Arguments.sameOrApart(x, X, y, "y");
         if (x.count() > 0) {
-            doActivate(function, x, y, stream);
+            work.activate(function, x, y, stream);
         }
     }
 
     @Override
-    public final void activateBackward(
+    public void activateBackward(
             Activation function, Buffer x, Buffer gradient, Stream stream) {
         Objects.requireNonNull(function, "function");
         input(x, X);
         like(gradient, GRADIENT, x, X);
         apart(gradient, GRADIENT, x, X);
         if (x.count() > 0) {
-            doActivateBackward(function, x, gradient, stream);
+            work.activateBackward(function, x, gradient, stream);
         }
     }
 
     @Override
-    public final void swiglu(Buffer x, int width, Buffer y, Stream stream) {
+    public void swiglu(Buffer x, int width, Buffer y, Stream stream) {
         gated(x, width, y, "y");
         apart(y, "y", x, X);
         if (x.count() > 0) {
-            doSwiglu(x, width, y, stream);
+            work.swiglu(x, width, y, stream);
         }
     }
 
     @Override
-    public final void swigluBackward(
+    public void swigluBackward(
             Buffer x, int width, Buffer outputGradient, Buffer gradient, Stream stream) {
         gated(x, width, outputGradient, OUTPUT_GRADIENT);
         like(gradient, GRADIENT, x, X);
         apart(gradient, GRADIENT, x, X);
         apart(gradient, GRADIENT, outputGradient, OUTPUT_GRADIENT);
         if (x.count() > 0) {
-            doSwigluBackward(x, width, outputGradient, gradient, stream);
+            work.swigluBackward(x, width, outputGradient, gradient, stream);
         }
     }
 
@@ -218,7 +135,7 @@ abstract class CheckedLayers implements Layers {
     }
 
     @Override
-    public final void rotate(
+    public void rotate(
             Rotary rotary, Buffer x, Buffer angles, boolean backward, Stream stream) {
         input(x, X);
         Arguments.rows(x, X, rotary.rowWidth());
@@ -226,33 +143,33 @@ abstract class CheckedLayers implements Layers {
         floats(angles, "the angles", count, "the table of the context");
         apart(angles, "the angles", x, X);
         if (x.count() > 0) {
-            doRotate(rotary, x, angles, backward ? -1 : 1, stream);
+            work.rotate(rotary, x, angles, backward, stream);
         }
     }
 
     @Override
-    public final void addBias(Buffer x, Buffer bias, Stream stream) {
+    public void addBias(Buffer x, Buffer bias, Stream stream) {
         input(x, X);
         sameType(bias, "the bias", x);
         Arguments.rows(x, X, bias.count());
         apart(bias, "the bias", x, X);
         if (x.count() > 0) {
-            doBias(x, bias, stream);
+            work.addBias(x, bias, stream);
         }
     }
 
     @Override
-    public final void columnSums(Buffer x, Buffer target, Stream stream) {
+    public void columnSums(Buffer x, Buffer target, Stream stream) {
         input(x, X);
         Arguments.rows(x, X, target.count());
         sums(target, "the target", target.count(), x);
         if (x.count() > 0) {
-            doColumnSums(x, target, stream);
+            work.columnSums(x, target, stream);
         }
     }
 
     @Override
-    public final void scatterAddRows(
+    public void scatterAddRows(
             Buffer source, int width, Buffer index, Buffer target, Stream stream) {
         input(source, "the source");
         long rows = Arguments.rows(source, "the source", width);
@@ -262,12 +179,12 @@ abstract class CheckedLayers implements Layers {
         apart(source, "the source", target, "the target");
         apart(index, "the index", target, "the target");
         if (rows > 0 && target.count() > 0) {
-            doScatterAdd(source, width, index, target, stream);
+            work.scatterAddRows(source, width, index, target, stream);
         }
     }
 
     @Override
-    public final void topK(
+    public void topK(
             Buffer x, int width, int k, Buffer values, Buffer indices, Stream stream) {
         input(x, X);
         long rows = Arguments.rows(x, X, width);
@@ -282,12 +199,12 @@ abstract class CheckedLayers implements Layers {
         apart(indices, "indices", x, X);
         apart(indices, "indices", values, "values");
         if (rows > 0) {
-            doTopK(x, width, k, values, indices, stream);
+            work.topK(x, width, k, values, indices, stream);
         }
     }
 
     @Override
-    public final void combineRows(
+    public void combineRows(
             Buffer source,
             int width,
             @Nullable Buffer start,
@@ -306,12 +223,12 @@ abstract class CheckedLayers implements Layers {
         }
         apart(source, SOURCE, target, TARGET);
         if (rows > 0) {
-            doCombineRows(source, width, start, index, weight, target, stream);
+            work.combineRows(source, width, start, index, weight, target, stream);
         }
     }
 
     @Override
-    public final void rowDots(
+    public void rowDots(
             Buffer x,
             int width,
             @Nullable Buffer start,
@@ -328,7 +245,7 @@ abstract class CheckedLayers implements Layers {
         apart(dots, "dots", x, X);
         apart(dots, "dots", source, SOURCE);
         if (rows > 0 && index.count() > 0) {
-            doRowDots(x, width, start, index, source, dots, stream);
+            work.rowDots(x, width, start, index, source, dots, stream);
         }
     }
 
@@ -344,7 +261,7 @@ abstract class CheckedLayers implements Layers {
     }
 
     @Override
-    public final void crossEntropy(
+    public void crossEntropy(
             Buffer logits,
             int pitch,
             int tokens,
@@ -371,7 +288,7 @@ abstract class CheckedLayers implements Layers {
             apart(gradient, GRADIENT, labels, "the labels");
         }
         if (rows > 0) {
-            doCrossEntropy(logits, pitch, tokens, labels, losses, gradient, scale, stream);
+            work.crossEntropy(logits, pitch, tokens, labels, losses, gradient, scale, stream);
         }
     }
 
@@ -385,17 +302,17 @@ abstract class CheckedLayers implements Layers {
     }
 
     @Override
-    public final void attention(
+    public void attention(
             AttentionShape shape, Buffer qkv, Buffer out, Buffer logSums, Stream stream) {
         attended(shape, qkv, out, logSums);
         apart(out, "the output", qkv, "qkv");
         apart(logSums, "the sums", qkv, "qkv");
         apart(logSums, "the sums", out, "the output");
-        doAttention(shape, qkv, out, logSums, stream);
+        work.attention(shape, qkv, out, logSums, stream);
     }
 
     @Override
-    public final void attentionBackward(
+    public void attentionBackward(
             AttentionShape shape,
             Buffer qkv,
             Buffer out,
@@ -417,7 +334,7 @@ abstract class CheckedLayers implements Layers {
         apart(scratch, "the scratch", qkv, "qkv");
         apart(scratch, "the scratch", out, "the output");
         apart(scratch, "the scratch", outputGradient, OUTPUT_GRADIENT);
-        doAttentionBackward(shape, qkv, out, logSums, outputGradient, scratch, gradient, stream);
+        work.attentionBackward(shape, qkv, out, logSums, outputGradient, scratch, gradient, stream);
     }
 
     private void on(Buffer b, String name) {

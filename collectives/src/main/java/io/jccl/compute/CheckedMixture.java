@@ -8,56 +8,19 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /** Checks arguments, the same on every device, and leaves the work to it. */
-abstract class CheckedMixture implements Mixture {
+final class CheckedMixture implements Mixture {
     private static final String SOURCE = "the source";
     private static final String TARGET = "the target";
     private static final String ROWS = "the rows of x";
     private static final String SUMS = "the sums";
 
     private final Device device;
+    private final Mixture work;
 
-    CheckedMixture(Device device) {
+    CheckedMixture(Device device, Mixture work) {
         this.device = device;
+        this.work = work;
     }
-
-    abstract void doScale(
-            RandomFactors factors,
-            Buffer source,
-            int width,
-            @Nullable Buffer places,
-            long place,
-            Buffer target,
-            Stream stream);
-
-    abstract void doAddNormal(double deviation, long from, long first, Buffer x, Stream stream);
-
-    abstract void doMix(
-            Buffer x,
-            int width,
-            Buffer coefficient,
-            Buffer bias,
-            Buffer a,
-            Buffer b,
-            Buffer difference,
-            Buffer share,
-            Stream stream);
-
-    abstract void doScaleByShare(
-            Buffer source, int width, Buffer share, boolean rest, Buffer target, Stream stream);
-
-    abstract void doMixBackward(
-            Buffer x,
-            int width,
-            Buffer coefficient,
-            Buffer gradient,
-            Buffer difference,
-            Buffer share,
-            Buffer ofX,
-            Buffer sums,
-            Buffer scratch,
-            Stream stream);
-
-    abstract void doAddSums(Buffer sums, Buffer coefficient, Buffer bias, Stream stream);
 
     private void on(Buffer b, String name, DataType type) {
         Arguments.on(device, Objects.requireNonNull(b, name), name);
@@ -81,7 +44,7 @@ abstract class CheckedMixture implements Mixture {
     }
 
     @Override
-    public final void scaleRandomly(
+    public void scaleRandomly(
             RandomFactors factors,
             Buffer source,
             int width,
@@ -106,19 +69,19 @@ abstract class CheckedMixture implements Mixture {
                     "the place of the first row is " + place + ", expected 0 or more");
         }
         if (rows > 0) {
-            doScale(factors, source, width, places, place, target, stream);
+            work.scaleRandomly(factors, source, width, places, place, target, stream);
         }
     }
 
     @Override
-    public final void addNormal(double deviation, long from, long first, Buffer x, Stream stream) {
+    public void addNormal(double deviation, long from, long first, Buffer x, Stream stream) {
         on(x, "x", DataType.FLOAT32);
         if (!(deviation >= 0 && deviation <= Double.MAX_VALUE)) {
             throw new IllegalArgumentException(
                     "the deviation is " + deviation + ", expected a finite number, 0 or more");
         }
         if (x.count() > 0) {
-            doAddNormal(deviation, from, first, x, stream);
+            work.addNormal(deviation, from, first, x, stream);
         }
     }
 
@@ -129,7 +92,7 @@ abstract class CheckedMixture implements Mixture {
     }
 
     @Override
-    public final void mix(
+    public void mix(
             Buffer x,
             int width,
             Buffer coefficient,
@@ -149,12 +112,12 @@ abstract class CheckedMixture implements Mixture {
         apart(difference, "the difference", x, coefficient, bias, a, share);
         apart(share, "the share", x, coefficient, bias, a);
         if (rows > 0) {
-            doMix(x, width, coefficient, bias, a, b, difference, share, stream);
+            work.mix(x, width, coefficient, bias, a, b, difference, share, stream);
         }
     }
 
     @Override
-    public final void scaleByShare(
+    public void scaleByShare(
             Buffer source, int width, Buffer share, boolean rest, Buffer target, Stream stream) {
         on(source, SOURCE, DataType.FLOAT32);
         long rows = Arguments.rows(source, SOURCE, width);
@@ -163,12 +126,12 @@ abstract class CheckedMixture implements Mixture {
         Arguments.sameOrApart(source, SOURCE, target, TARGET);
         apart(target, TARGET, share);
         if (rows > 0) {
-            doScaleByShare(source, width, share, rest, target, stream);
+            work.scaleByShare(source, width, share, rest, target, stream);
         }
     }
 
     @Override
-    public final void mixBackward(
+    public void mixBackward(
             Buffer x,
             int width,
             Buffer coefficient,
@@ -189,17 +152,17 @@ abstract class CheckedMixture implements Mixture {
         apart(ofX, "the gradient of x", x, coefficient, gradient, difference, share, sums, scratch);
         apart(sums, SUMS, x, coefficient, gradient, difference, share, scratch);
         apart(scratch, "the scratch", x, coefficient, gradient, difference, share);
-        doMixBackward(
+        work.mixBackward(
                 x, width, coefficient, gradient, difference, share, ofX, sums, scratch, stream);
     }
 
     @Override
-    public final void addSums(Buffer sums, Buffer coefficient, Buffer bias, Stream stream) {
+    public void addSums(Buffer sums, Buffer coefficient, Buffer bias, Stream stream) {
         on(sums, SUMS, DataType.FLOAT64);
         floats(coefficient, "the coefficient", 2 * (sums.count() - 1), "two for each sum but one");
         floats(bias, "the bias", 2, "one for each logit");
         apart(sums, SUMS, coefficient, bias);
         apart(bias, "the bias", coefficient);
-        doAddSums(sums, coefficient, bias, stream);
+        work.addSums(sums, coefficient, bias, stream);
     }
 }

@@ -42,7 +42,9 @@ public interface Compute extends AutoCloseable {
      * @throws UnsupportedOperationException if there is no driver of CUDA 12.0 or newer
      */
     static Compute of(Device device) {
-        return device.kind() == Device.Kind.CUDA ? new CudaCompute(device) : new HostCompute(1);
+        return device.kind() == Device.Kind.CUDA
+                ? new CheckedCompute(new CudaCompute(device))
+                : host(1);
     }
 
     /**
@@ -53,7 +55,7 @@ public interface Compute extends AutoCloseable {
      * @throws IllegalArgumentException if the number is out of range
      */
     static Compute host(int threads) {
-        return new HostCompute(threads);
+        return new CheckedCompute(new HostCompute(threads));
     }
 
     /**

@@ -7,7 +7,7 @@ import io.jccl.device.cuda.CudaStream;
 import io.jccl.device.cuda.KernelLaunch;
 
 /** Launches the kernels of select.h and orthonormal.h. */
-final class CudaCompression extends CheckedCompression {
+final class CudaCompression implements GradientCompression {
     /** Chunks of a vector whose selected elements are counted apart, and elements of a tile. */
     private static final int CHUNKS = 1024;
 
@@ -30,7 +30,6 @@ final class CudaCompression extends CheckedCompression {
     private final CudaKernel redraw;
 
     CudaCompression(CudaCompute compute) {
-        super(compute.device());
         this.compute = compute;
         clear = compute.kernel("fill_u32");
         histogram = compute.kernel("select_histogram");
@@ -46,7 +45,7 @@ final class CudaCompression extends CheckedCompression {
     }
 
     @Override
-    void doSelect(Buffer x, Buffer selection, Buffer scratch, Stream stream) {
+    public void selectLargest(Buffer x, Buffer selection, Buffer scratch, Stream stream) {
         CudaStream s = compute.on(stream);
         long n = x.count();
         long k = selection.count() / 2;
@@ -79,7 +78,7 @@ final class CudaCompression extends CheckedCompression {
     }
 
     @Override
-    void doAdd(Buffer selection, Buffer target, Stream stream) {
+    public void addSelection(Buffer selection, Buffer target, Stream stream) {
         long k = selection.count() / 2;
         add.launch()
                 .put(selection)
@@ -97,18 +96,18 @@ final class CudaCompression extends CheckedCompression {
     }
 
     @Override
-    void doNormalize(ThinMatrices matrices, Stream stream) {
+    public void normalize(ThinMatrices matrices, Stream stream) {
         launch(normalize, matrices).run(compute.on(stream), compute.blocksOf(matrices.columns()));
     }
 
     @Override
-    void doOrthonormalize(ThinMatrices matrices, Stream stream) {
+    public void orthonormalize(ThinMatrices matrices, Stream stream) {
         launch(orthonormalize, matrices)
                 .run(compute.on(stream), compute.blocksOf(matrices.shapes().size()));
     }
 
     @Override
-    void doRedraw(ThinMatrices matrices, Buffer drawn, long seed, Stream stream) {
+    public void redrawZeroColumns(ThinMatrices matrices, Buffer drawn, long seed, Stream stream) {
         CudaStream s = compute.on(stream);
         launch(findZero, matrices)
                 .put(matrices.zero())

@@ -12,12 +12,13 @@ import io.jccl.device.cuda.KernelLaunch;
 import io.jccl.device.host.HostBuffer;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
+import java.time.Duration;
 import java.util.Locale;
 import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /** Launches the kernels of collectives/src/main/cuda. */
-final class CudaCompute extends CheckedCompute {
+final class CudaCompute implements Compute {
     /** Elements for each thread, as far as the blocks that run at once allow. */
     private static final long UNROLL = 4;
 
@@ -29,6 +30,7 @@ final class CudaCompute extends CheckedCompute {
     /** Where in a norm the partial sums begin. */
     private static final int PARTIAL = 4;
 
+    private final Device where;
     private final CudaDevice device;
     private final int mostBlocks;
 
@@ -65,7 +67,7 @@ final class CudaCompute extends CheckedCompute {
     private final @Nullable Buffer[] ones = new Buffer[TYPES];
 
     CudaCompute(Device where) {
-        super(where);
+        this.where = where;
         device = CudaDevice.of(where);
         mostBlocks =
                 device.attribute(cudart_h.cudaDevAttrMultiProcessorCount())
@@ -147,7 +149,7 @@ final class CudaCompute extends CheckedCompute {
     }
 
     @Override
-    void doFill(Buffer target, double value, Stream stream) {
+    public void fill(Buffer target, double value, Stream stream) {
         int log = Integer.numberOfTrailingZeros(target.dataType().size());
         launch(fill[log])
                 .put(target)
@@ -170,7 +172,7 @@ final class CudaCompute extends CheckedCompute {
     }
 
     @Override
-    void doCast(Buffer source, Buffer target, Stream stream) {
+    public void cast(Buffer source, Buffer target, Stream stream) {
         launch(cast[source.dataType().ordinal() * TYPES + target.dataType().ordinal()])
                 .put(source)
                 .put(target)
@@ -179,7 +181,7 @@ final class CudaCompute extends CheckedCompute {
     }
 
     @Override
-    void doAdd(Buffer a, Buffer b, Buffer target, Stream stream) {
+    public void add(Buffer a, Buffer b, Buffer target, Stream stream) {
         launch(add[a.dataType().ordinal()])
                 .put(a)
                 .put(b)
@@ -189,12 +191,12 @@ final class CudaCompute extends CheckedCompute {
     }
 
     @Override
-    void doScale(Buffer source, double factor, Buffer target, Stream stream) {
+    public void scale(Buffer source, double factor, Buffer target, Stream stream) {
         byNumber(scale, source, factor, target, stream);
     }
 
     @Override
-    void doDivide(Buffer source, double divisor, Buffer target, Stream stream) {
+    public void divide(Buffer source, double divisor, Buffer target, Stream stream) {
         byNumber(divide, source, divisor, target, stream);
     }
 
@@ -213,7 +215,7 @@ final class CudaCompute extends CheckedCompute {
     }
 
     @Override
-    void doAxpy(double alpha, Buffer x, Buffer y, Stream stream) {
+    public void axpy(double alpha, Buffer x, Buffer y, Stream stream) {
         launch(axpy[x.dataType().ordinal()])
                 .put(alpha)
                 .put(x)
@@ -223,7 +225,7 @@ final class CudaCompute extends CheckedCompute {
     }
 
     @Override
-    void doSquares(Buffer x, Buffer norm, boolean add, Stream stream) {
+    public void sumOfSquares(Buffer x, Buffer norm, boolean add, Stream stream) {
         // Blocks are not bounded by what the device runs at once: the order of the sum depends on
         // the count alone, on every GPU.
         long wanted = (x.count() + UNROLL * CudaKernel.BLOCK - 1) / (UNROLL * CudaKernel.BLOCK);
@@ -235,7 +237,7 @@ final class CudaCompute extends CheckedCompute {
     }
 
     @Override
-    void doControl(Buffer norm, double lossScale, double maxNorm, Stream stream) {
+    public void stepControl(Buffer norm, double lossScale, double maxNorm, Stream stream) {
         launch(control)
                 .put(norm)
                 .put(lossScale)
@@ -245,14 +247,14 @@ final class CudaCompute extends CheckedCompute {
     }
 
     @Override
-    void doUpdate(
+    public void update(
             UpdateFormula update,
             Buffer parameters,
             @Nullable Buffer first,
             @Nullable Buffer second,
             Buffer gradients,
             @Nullable Buffer target,
-            float factor,
+            double factor,
             @Nullable Buffer norm,
             Stream stream) {
         launch(updates[update.rule().ordinal() * TYPES + gradients.dataType().ordinal()])
@@ -264,7 +266,7 @@ final class CudaCompute extends CheckedCompute {
                 .put(target == null ? 0 : targetCode(target.dataType()))
                 .put(norm == null ? 0 : norm.address() + Double.BYTES)
                 .put(parameters.count())
-                .put(factor)
+                .put((float) factor)
                 .put(update.decay())
                 .put(update.keep1())
                 .put(update.add1())
@@ -291,7 +293,7 @@ final class CudaCompute extends CheckedCompute {
     }
 
     @Override
-    void doGather(Buffer source, long width, Buffer index, Buffer target, Stream stream) {
+    public void gatherRows(Buffer source, long width, Buffer index, Buffer target, Stream stream) {
         long bytes = width * source.dataType().size();
         int log = unit(bytes | source.address() | target.address());
         launch(gather[log])
@@ -305,7 +307,7 @@ final class CudaCompute extends CheckedCompute {
     }
 
     @Override
-    void doScatter(Buffer source, long width, Buffer index, Buffer target, Stream stream) {
+    public void scatterRows(Buffer source, long width, Buffer index, Buffer target, Stream stream) {
         long bytes = width * source.dataType().size();
         int log = unit(bytes | source.address() | target.address());
         launch(scatter[log])
@@ -319,16 +321,16 @@ final class CudaCompute extends CheckedCompute {
     }
 
     @Override
-    void doColumns(
+    public void copyColumns(
             Buffer source,
             long sourceWidth,
             long sourceColumn,
             Buffer target,
             long targetWidth,
             long targetColumn,
-            long rows,
             long columns,
             Stream stream) {
+        long rows = source.count() / sourceWidth;
         long size = source.dataType().size();
         long from = source.address() + sourceColumn * size;
         long to = target.address() + targetColumn * size;
@@ -344,15 +346,20 @@ final class CudaCompute extends CheckedCompute {
     }
 
     @Override
-    void doSpin(long nanos, Stream stream) {
-        launch(spin).put(nanos).run(on(stream), 1);
+    public void spin(Duration duration, Stream stream) {
+        launch(spin).put(duration.toNanos()).run(on(stream), 1);
+    }
+
+    @Override
+    public Device device() {
+        return where;
     }
 
     @Override
     public synchronized Layers layers() {
         Layers known = layers;
         if (known == null) {
-            known = new CudaLayers(this);
+            known = new CheckedLayers(where, new CudaLayers(this));
             layers = known;
         }
         return known;
@@ -362,7 +369,7 @@ final class CudaCompute extends CheckedCompute {
     public synchronized GradientCompression compression() {
         GradientCompression known = compression;
         if (known == null) {
-            known = new CudaCompression(this);
+            known = new CheckedCompression(where, new CudaCompression(this));
             compression = known;
         }
         return known;
@@ -372,7 +379,7 @@ final class CudaCompute extends CheckedCompute {
     public synchronized Mixture mixture() {
         Mixture known = mixture;
         if (known == null) {
-            known = new CudaMixture(this);
+            known = new CheckedMixture(where, new CudaMixture(this));
             mixture = known;
         }
         return known;

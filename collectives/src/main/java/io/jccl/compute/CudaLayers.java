@@ -12,7 +12,7 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /** Launches the kernels of layers.h, loss.h, experts.h, attention.h and tensor.h. */
-final class CudaLayers extends CheckedLayers {
+final class CudaLayers implements Layers {
     /** Bytes of a row in the columns that a block sums, as in layers.h. */
     private static final int SUMMED = 32;
 
@@ -63,7 +63,6 @@ final class CudaLayers extends CheckedLayers {
     }
 
     CudaLayers(CudaCompute compute) {
-        super(compute.device());
         this.compute = compute;
         for (DataType type :
                 new DataType[] {DataType.FLOAT32, DataType.BFLOAT16, DataType.FLOAT16}) {
@@ -127,7 +126,7 @@ final class CudaLayers extends CheckedLayers {
      * The kernels for a shape and its buffers: those for tensor cores load 16 bytes at a time,
      * which a slice may not be aligned for, and count rows of heads in 32 bits.
      */
-    private Attention attention(AttentionShape shape, Buffer qkv, Buffer out, Buffer gradient) {
+    private Attention kernels(AttentionShape shape, Buffer qkv, Buffer out, Buffer gradient) {
         int type = qkv.dataType().ordinal();
         long addresses = qkv.address() | out.address() | gradient.address();
         boolean counted = shape.rows() * shape.heads() <= Integer.MAX_VALUE;
@@ -169,7 +168,7 @@ final class CudaLayers extends CheckedLayers {
     }
 
     @Override
-    void doNorm(
+    public void norm(
             Norm norm,
             Buffer x,
             @Nullable Buffer weight,
@@ -191,13 +190,15 @@ final class CudaLayers extends CheckedLayers {
     }
 
     @Override
-    void doNormBackward(
+    public void normBackward(
             Norm norm,
             Buffer x,
             @Nullable Buffer weight,
             Buffer statistics,
             Buffer outputGradient,
             Buffer gradient,
+            @Nullable Buffer weightGradient,
+            @Nullable Buffer biasGradient,
             Stream stream) {
         long rows = x.count() / norm.width();
         launch(normBackward, norm.kind().ordinal(), x)
@@ -209,10 +210,15 @@ final class CudaLayers extends CheckedLayers {
                 .put(outputGradient)
                 .put(gradient)
                 .run(on(stream), compute.blocksOf(rows));
+        if (weightGradient != null) {
+            normWeight(norm, x, statistics, outputGradient, weightGradient, stream);
+        }
+        if (biasGradient != null) {
+            columnSums(outputGradient, biasGradient, stream);
+        }
     }
 
-    @Override
-    void doNormWeight(
+    private void normWeight(
             Norm norm,
             Buffer x,
             Buffer statistics,
@@ -230,7 +236,7 @@ final class CudaLayers extends CheckedLayers {
     }
 
     @Override
-    void doActivate(Activation function, Buffer x, Buffer y, Stream stream) {
+    public void activate(Activation function, Buffer x, Buffer y, Stream stream) {
         launch(activation, function.ordinal(), x)
                 .put(x)
                 .put(y)
@@ -239,7 +245,7 @@ final class CudaLayers extends CheckedLayers {
     }
 
     @Override
-    void doActivateBackward(Activation function, Buffer x, Buffer gradient, Stream stream) {
+    public void activateBackward(Activation function, Buffer x, Buffer gradient, Stream stream) {
         launch(activationBackward, function.ordinal(), x)
                 .put(x)
                 .put(gradient)
@@ -248,7 +254,7 @@ final class CudaLayers extends CheckedLayers {
     }
 
     @Override
-    void doSwiglu(Buffer x, int width, Buffer y, Stream stream) {
+    public void swiglu(Buffer x, int width, Buffer y, Stream stream) {
         launch(swiglu, x)
                 .put(x)
                 .put((long) width)
@@ -258,7 +264,7 @@ final class CudaLayers extends CheckedLayers {
     }
 
     @Override
-    void doSwigluBackward(
+    public void swigluBackward(
             Buffer x, int width, Buffer outputGradient, Buffer gradient, Stream stream) {
         long count = outputGradient.count();
         launch(swigluBackward, x)
@@ -271,7 +277,7 @@ final class CudaLayers extends CheckedLayers {
     }
 
     @Override
-    void doRotate(Rotary rotary, Buffer x, Buffer angles, float sign, Stream stream) {
+    public void rotate(Rotary rotary, Buffer x, Buffer angles, boolean backward, Stream stream) {
         long rows = x.count() / rotary.rowWidth();
         launch(this.rotary, x)
                 .put(x)
@@ -281,12 +287,12 @@ final class CudaLayers extends CheckedLayers {
                 .put(rotary.size())
                 .put(rotary.context())
                 .put(angles)
-                .put(sign)
+                .put(backward ? -1f : 1f)
                 .run(on(stream), blocks(rows * rotary.heads() * (rotary.size() / 2)));
     }
 
     @Override
-    void doBias(Buffer x, Buffer bias, Stream stream) {
+    public void addBias(Buffer x, Buffer bias, Stream stream) {
         launch(this.bias, x)
                 .put(x)
                 .put(bias)
@@ -296,7 +302,7 @@ final class CudaLayers extends CheckedLayers {
     }
 
     @Override
-    void doColumnSums(Buffer x, Buffer target, Stream stream) {
+    public void columnSums(Buffer x, Buffer target, Stream stream) {
         launch(columnSums, x)
                 .put(x)
                 .put(x.count() / target.count())
@@ -306,7 +312,8 @@ final class CudaLayers extends CheckedLayers {
     }
 
     @Override
-    void doScatterAdd(Buffer source, int width, Buffer index, Buffer target, Stream stream) {
+    public void scatterAddRows(
+            Buffer source, int width, Buffer index, Buffer target, Stream stream) {
         long rows = target.count() / width;
         long parts = (width + CudaKernel.BLOCK - 1L) / CudaKernel.BLOCK;
         launch(scatterAdd, source)
@@ -320,7 +327,7 @@ final class CudaLayers extends CheckedLayers {
     }
 
     @Override
-    void doTopK(Buffer x, int width, int k, Buffer values, Buffer indices, Stream stream) {
+    public void topK(Buffer x, int width, int k, Buffer values, Buffer indices, Stream stream) {
         long rows = x.count() / width;
         launch(topK, x)
                 .put(x)
@@ -333,7 +340,7 @@ final class CudaLayers extends CheckedLayers {
     }
 
     @Override
-    void doCombineRows(
+    public void combineRows(
             Buffer source,
             int width,
             @Nullable Buffer start,
@@ -355,7 +362,7 @@ final class CudaLayers extends CheckedLayers {
     }
 
     @Override
-    void doRowDots(
+    public void rowDots(
             Buffer x,
             int width,
             @Nullable Buffer start,
@@ -378,7 +385,7 @@ final class CudaLayers extends CheckedLayers {
     }
 
     @Override
-    void doCrossEntropy(
+    public void crossEntropy(
             Buffer logits,
             int pitch,
             int tokens,
@@ -409,8 +416,9 @@ final class CudaLayers extends CheckedLayers {
     }
 
     @Override
-    void doAttention(AttentionShape shape, Buffer qkv, Buffer out, Buffer logSums, Stream stream) {
-        Attention kernels = attention(shape, qkv, out, out);
+    public void attention(
+            AttentionShape shape, Buffer qkv, Buffer out, Buffer logSums, Stream stream) {
+        Attention kernels = kernels(shape, qkv, out, out);
         shape(kernels.forward().launch().put(qkv), shape)
                 .put(out)
                 .put(logSums)
@@ -418,7 +426,7 @@ final class CudaLayers extends CheckedLayers {
     }
 
     @Override
-    void doAttentionBackward(
+    public void attentionBackward(
             AttentionShape shape,
             Buffer qkv,
             Buffer out,
@@ -435,7 +443,7 @@ final class CudaLayers extends CheckedLayers {
                 .put(shape.size())
                 .put(scratch)
                 .run(s, blocksOfThreads(scratch.count()));
-        Attention kernels = attention(shape, qkv, outputGradient, gradient);
+        Attention kernels = kernels(shape, qkv, outputGradient, gradient);
         shape(kernels.queries().launch().put(qkv), shape)
                 .put(outputGradient)
                 .put(logSums)

@@ -7,7 +7,7 @@ import io.jccl.device.cuda.CudaStream;
 import org.jspecify.annotations.Nullable;
 
 /** Launches the kernels of mixture.h. */
-final class CudaMixture extends CheckedMixture {
+final class CudaMixture implements Mixture {
     private final CudaCompute compute;
     private final CudaKernel scale;
     private final CudaKernel addNormal;
@@ -18,7 +18,6 @@ final class CudaMixture extends CheckedMixture {
     private final CudaKernel addSums;
 
     CudaMixture(CudaCompute compute) {
-        super(compute.device());
         this.compute = compute;
         scale = compute.kernel("scale_randomly");
         addNormal = compute.kernel("add_normal");
@@ -30,7 +29,7 @@ final class CudaMixture extends CheckedMixture {
     }
 
     @Override
-    void doScale(
+    public void scaleRandomly(
             RandomFactors f,
             Buffer source,
             int width,
@@ -55,7 +54,7 @@ final class CudaMixture extends CheckedMixture {
     }
 
     @Override
-    void doAddNormal(double deviation, long from, long first, Buffer x, Stream stream) {
+    public void addNormal(double deviation, long from, long first, Buffer x, Stream stream) {
         addNormal
                 .launch()
                 .put(x)
@@ -67,7 +66,7 @@ final class CudaMixture extends CheckedMixture {
     }
 
     @Override
-    void doMix(
+    public void mix(
             Buffer x,
             int width,
             Buffer coefficient,
@@ -91,7 +90,7 @@ final class CudaMixture extends CheckedMixture {
     }
 
     @Override
-    void doScaleByShare(
+    public void scaleByShare(
             Buffer source, int width, Buffer share, boolean rest, Buffer target, Stream stream) {
         scaleByShare
                 .launch()
@@ -105,7 +104,7 @@ final class CudaMixture extends CheckedMixture {
     }
 
     @Override
-    void doMixBackward(
+    public void mixBackward(
             Buffer x,
             int width,
             Buffer coefficient,
@@ -139,7 +138,7 @@ final class CudaMixture extends CheckedMixture {
     }
 
     @Override
-    void doAddSums(Buffer sums, Buffer coefficient, Buffer bias, Stream stream) {
+    public void addSums(Buffer sums, Buffer coefficient, Buffer bias, Stream stream) {
         addSums.launch()
                 .put(sums)
                 .put(sums.count() - 1)

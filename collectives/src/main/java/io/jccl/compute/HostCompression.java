@@ -4,20 +4,15 @@ import static java.lang.foreign.ValueLayout.JAVA_FLOAT_UNALIGNED;
 import static java.lang.foreign.ValueLayout.JAVA_LONG_UNALIGNED;
 
 import io.jccl.device.Buffer;
-import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.kernel.LargestSelection;
 import io.jccl.kernel.ThinColumns;
 import java.lang.foreign.MemorySegment;
 
 /** The loops of {@code io.jccl.kernel}, on the thread of the stream, with a copy of a matrix. */
-final class HostCompression extends CheckedCompression {
-    HostCompression() {
-        super(Device.host());
-    }
-
+final class HostCompression implements GradientCompression {
     @Override
-    void doSelect(Buffer x, Buffer selection, Buffer scratch, Stream stream) {
+    public void selectLargest(Buffer x, Buffer selection, Buffer scratch, Stream stream) {
         MemorySegment from = x.asSegment();
         MemorySegment to = selection.asSegment();
         int count = (int) x.count();
@@ -26,7 +21,7 @@ final class HostCompression extends CheckedCompression {
     }
 
     @Override
-    void doAdd(Buffer selection, Buffer target, Stream stream) {
+    public void addSelection(Buffer selection, Buffer target, Stream stream) {
         MemorySegment from = selection.asSegment();
         MemorySegment to = target.asSegment();
         int k = (int) (selection.count() / 2);
@@ -55,17 +50,17 @@ final class HostCompression extends CheckedCompression {
     }
 
     @Override
-    void doNormalize(ThinMatrices matrices, Stream stream) {
+    public void normalize(ThinMatrices matrices, Stream stream) {
         each(matrices, stream, (a, s) -> ThinColumns.normalize(a, s.length(), s.columns()));
     }
 
     @Override
-    void doOrthonormalize(ThinMatrices matrices, Stream stream) {
+    public void orthonormalize(ThinMatrices matrices, Stream stream) {
         each(matrices, stream, (a, s) -> ThinColumns.orthonormalize(a, s.length(), s.columns()));
     }
 
     @Override
-    void doRedraw(ThinMatrices matrices, Buffer drawn, long seed, Stream stream) {
+    public void redrawZeroColumns(ThinMatrices matrices, Buffer drawn, long seed, Stream stream) {
         MemorySegment counter = drawn.asSegment();
         each(
                 matrices,

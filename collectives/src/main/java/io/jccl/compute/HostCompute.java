@@ -19,23 +19,24 @@ import io.jccl.kernel.Reducer;
 import io.jccl.kernel.UpdateKernel;
 import io.jccl.kernel.UpdateWork;
 import java.lang.foreign.MemorySegment;
+import java.time.Duration;
 import org.jspecify.annotations.Nullable;
 
 /** The loops of {@code io.jccl.kernel}, on threads that share an operation's elements. */
-final class HostCompute extends CheckedCompute {
+final class HostCompute implements Compute {
     /** As {@code torch.nn.utils.clip_grad_norm_} adds to a norm. */
     private static final double CLIP_EPSILON = 1e-6;
 
     private static final UpdateKernel.Rule[] RULES = UpdateKernel.Rule.values();
 
     private final Chunks team;
-    private final Layers layers = new HostLayers(this);
-    private final GradientCompression compression = new HostCompression();
-    private final Mixture mixture = new HostMixture();
+    private final Layers layers = new CheckedLayers(device(), new HostLayers(this));
+    private final GradientCompression compression =
+            new CheckedCompression(device(), new HostCompression());
+    private final Mixture mixture = new CheckedMixture(device(), new HostMixture());
     private boolean closed;
 
     HostCompute(int threads) {
-        super(Device.host());
         team = new Chunks(threads, "jccl-compute");
     }
 
@@ -83,7 +84,7 @@ final class HostCompute extends CheckedCompute {
     }
 
     @Override
-    void doFill(Buffer target, double value, Stream stream) {
+    public void fill(Buffer target, double value, Stream stream) {
         MemorySegment to = target.asSegment();
         DataType type = target.dataType();
         int size = type.size();
@@ -102,7 +103,7 @@ final class HostCompute extends CheckedCompute {
     }
 
     @Override
-    void doCast(Buffer source, Buffer target, Stream stream) {
+    public void cast(Buffer source, Buffer target, Stream stream) {
         MemorySegment from = source.asSegment();
         MemorySegment to = target.asSegment();
         DataType a = source.dataType();
@@ -169,17 +170,17 @@ final class HostCompute extends CheckedCompute {
     }
 
     @Override
-    void doAdd(Buffer a, Buffer b, Buffer target, Stream stream) {
+    public void add(Buffer a, Buffer b, Buffer target, Stream stream) {
         reduce(stream, ReduceOp.Kind.SUM, a, 1, b, 1, target);
     }
 
     @Override
-    void doScale(Buffer source, double factor, Buffer target, Stream stream) {
+    public void scale(Buffer source, double factor, Buffer target, Stream stream) {
         reduce(stream, ReduceOp.Kind.PRE_MUL_SUM, source, factor, null, 1, target);
     }
 
     @Override
-    void doDivide(Buffer source, double divisor, Buffer target, Stream stream) {
+    public void divide(Buffer source, double divisor, Buffer target, Stream stream) {
         MemorySegment from = source.asSegment();
         MemorySegment to = target.asSegment();
         DataType type = source.dataType();
@@ -197,12 +198,12 @@ final class HostCompute extends CheckedCompute {
     }
 
     @Override
-    void doAxpy(double alpha, Buffer x, Buffer y, Stream stream) {
+    public void axpy(double alpha, Buffer x, Buffer y, Stream stream) {
         reduce(stream, ReduceOp.Kind.PRE_MUL_SUM, y, 1, x, alpha, y);
     }
 
     @Override
-    void doSquares(Buffer x, Buffer norm, boolean add, Stream stream) {
+    public void sumOfSquares(Buffer x, Buffer norm, boolean add, Stream stream) {
         MemorySegment elements = x.asSegment();
         MemorySegment to = norm.asSegment();
         DataType type = x.dataType();
@@ -219,7 +220,7 @@ final class HostCompute extends CheckedCompute {
     }
 
     @Override
-    void doControl(Buffer norm, double lossScale, double maxNorm, Stream stream) {
+    public void stepControl(Buffer norm, double lossScale, double maxNorm, Stream stream) {
         MemorySegment to = norm.asSegment();
         enqueue(
                 stream,
@@ -234,14 +235,14 @@ final class HostCompute extends CheckedCompute {
     }
 
     @Override
-    void doUpdate(
+    public void update(
             UpdateFormula update,
             Buffer parameters,
             @Nullable Buffer first,
             @Nullable Buffer second,
             Buffer gradients,
             @Nullable Buffer target,
-            float factor,
+            double factor,
             @Nullable Buffer norm,
             Stream stream) {
         UpdateWork w = new UpdateWork();
@@ -255,7 +256,7 @@ final class HostCompute extends CheckedCompute {
         w.second = second == null ? UpdateWork.NONE : second.asSegment();
         w.gradients = gradients.asSegment();
         w.target = target == null ? UpdateWork.NONE : target.asSegment();
-        w.factor = factor;
+        w.factor = (float) factor;
         w.decay = update.decay();
         w.keep1 = update.keep1();
         w.add1 = update.add1();
@@ -280,7 +281,7 @@ final class HostCompute extends CheckedCompute {
     }
 
     @Override
-    void doGather(Buffer source, long width, Buffer index, Buffer target, Stream stream) {
+    public void gatherRows(Buffer source, long width, Buffer index, Buffer target, Stream stream) {
         MemorySegment from = source.asSegment();
         MemorySegment which = index.asSegment();
         MemorySegment to = target.asSegment();
@@ -301,7 +302,7 @@ final class HostCompute extends CheckedCompute {
     }
 
     @Override
-    void doScatter(Buffer source, long width, Buffer index, Buffer target, Stream stream) {
+    public void scatterRows(Buffer source, long width, Buffer index, Buffer target, Stream stream) {
         MemorySegment from = source.asSegment();
         MemorySegment which = index.asSegment();
         MemorySegment to = target.asSegment();
@@ -320,16 +321,16 @@ final class HostCompute extends CheckedCompute {
     }
 
     @Override
-    void doColumns(
+    public void copyColumns(
             Buffer source,
             long sourceWidth,
             long sourceColumn,
             Buffer target,
             long targetWidth,
             long targetColumn,
-            long rows,
             long columns,
             Stream stream) {
+        long rows = source.count() / sourceWidth;
         MemorySegment from = source.asSegment();
         MemorySegment to = target.asSegment();
         long size = source.dataType().size();
@@ -350,7 +351,8 @@ final class HostCompute extends CheckedCompute {
     }
 
     @Override
-    void doSpin(long nanos, Stream stream) {
+    public void spin(Duration duration, Stream stream) {
+        long nanos = duration.toNanos();
         enqueue(
                 stream,
                 () -> {
@@ -359,6 +361,11 @@ final class HostCompute extends CheckedCompute {
                         Thread.onSpinWait();
                     }
                 });
+    }
+
+    @Override
+    public Device device() {
+        return Device.host();
     }
 
     @Override

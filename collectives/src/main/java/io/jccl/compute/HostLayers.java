@@ -13,14 +13,13 @@ import java.lang.foreign.MemorySegment;
 import org.jspecify.annotations.Nullable;
 
 /** The loops of {@link LayerLoops} and {@link AttentionLoops}; threads share rows or columns. */
-final class HostLayers extends CheckedLayers {
+final class HostLayers implements Layers {
     /** Elements of a piece of work that has no rows. */
     private static final int PIECE = 1 << 12;
 
     private final HostCompute compute;
 
     HostLayers(HostCompute compute) {
-        super(compute.device());
         this.compute = compute;
     }
 
@@ -29,7 +28,7 @@ final class HostLayers extends CheckedLayers {
     }
 
     @Override
-    void doNorm(
+    public void norm(
             Norm norm,
             Buffer x,
             @Nullable Buffer weight,
@@ -77,13 +76,15 @@ final class HostLayers extends CheckedLayers {
     }
 
     @Override
-    void doNormBackward(
+    public void normBackward(
             Norm norm,
             Buffer x,
             @Nullable Buffer weight,
             Buffer statistics,
             Buffer outputGradient,
             Buffer gradient,
+            @Nullable Buffer weightGradient,
+            @Nullable Buffer biasGradient,
             Stream stream) {
         int width = norm.width();
         Floats from = Floats.of(x);
@@ -113,6 +114,12 @@ final class HostLayers extends CheckedLayers {
                         to.store(sum, r * width, width);
                     }
                 });
+        if (weightGradient != null) {
+            normWeight(norm, x, statistics, outputGradient, weightGradient, stream);
+        }
+        if (biasGradient != null) {
+            columnSums(outputGradient, biasGradient, stream);
+        }
     }
 
     /** What a row contributes to sums of columns. */
@@ -142,8 +149,7 @@ final class HostLayers extends CheckedLayers {
                 });
     }
 
-    @Override
-    void doNormWeight(
+    private void normWeight(
             Norm norm,
             Buffer x,
             Buffer statistics,
@@ -170,7 +176,7 @@ final class HostLayers extends CheckedLayers {
     }
 
     @Override
-    void doColumnSums(Buffer x, Buffer target, Stream stream) {
+    public void columnSums(Buffer x, Buffer target, Stream stream) {
         long width = target.count();
         Floats from = Floats.of(x);
         sums(
@@ -205,7 +211,7 @@ final class HostLayers extends CheckedLayers {
     }
 
     @Override
-    void doActivate(Activation function, Buffer x, Buffer y, Stream stream) {
+    public void activate(Activation function, Buffer x, Buffer y, Stream stream) {
         pieces(
                 stream,
                 x,
@@ -217,7 +223,7 @@ final class HostLayers extends CheckedLayers {
     }
 
     @Override
-    void doActivateBackward(Activation function, Buffer x, Buffer gradient, Stream stream) {
+    public void activateBackward(Activation function, Buffer x, Buffer gradient, Stream stream) {
         pieces(
                 stream,
                 x,
@@ -229,7 +235,7 @@ final class HostLayers extends CheckedLayers {
     }
 
     @Override
-    void doSwiglu(Buffer x, int width, Buffer y, Stream stream) {
+    public void swiglu(Buffer x, int width, Buffer y, Stream stream) {
         Floats from = Floats.of(x);
         Floats to = Floats.of(y);
         compute.rows(
@@ -247,7 +253,7 @@ final class HostLayers extends CheckedLayers {
     }
 
     @Override
-    void doSwigluBackward(
+    public void swigluBackward(
             Buffer x, int width, Buffer outputGradient, Buffer gradient, Stream stream) {
         Floats from = Floats.of(x);
         Floats out = Floats.of(outputGradient);
@@ -269,11 +275,12 @@ final class HostLayers extends CheckedLayers {
     }
 
     @Override
-    void doRotate(Rotary rotary, Buffer x, Buffer angles, float sign, Stream stream) {
+    public void rotate(Rotary rotary, Buffer x, Buffer angles, boolean backward, Stream stream) {
         Floats rows = Floats.of(x);
         Floats table = Floats.of(angles);
         int size = rotary.size();
         int turned = rotary.heads() * size;
+        float sign = backward ? -1 : 1;
         compute.rows(
                 stream,
                 x.count() / rotary.rowWidth(),
@@ -293,7 +300,7 @@ final class HostLayers extends CheckedLayers {
     }
 
     @Override
-    void doBias(Buffer x, Buffer bias, Stream stream) {
+    public void addBias(Buffer x, Buffer bias, Stream stream) {
         Floats rows = Floats.of(x);
         Floats added = Floats.of(bias);
         int width = Math.toIntExact(bias.count());
@@ -313,7 +320,8 @@ final class HostLayers extends CheckedLayers {
     }
 
     @Override
-    void doScatterAdd(Buffer source, int width, Buffer index, Buffer target, Stream stream) {
+    public void scatterAddRows(
+            Buffer source, int width, Buffer index, Buffer target, Stream stream) {
         Floats from = Floats.of(source);
         Floats to = Floats.of(target);
         MemorySegment which = index.asSegment();
@@ -337,7 +345,7 @@ final class HostLayers extends CheckedLayers {
     }
 
     @Override
-    void doTopK(Buffer x, int width, int k, Buffer values, Buffer indices, Stream stream) {
+    public void topK(Buffer x, int width, int k, Buffer values, Buffer indices, Stream stream) {
         Floats from = Floats.of(x);
         Floats best = Floats.of(values);
         MemorySegment which = indices.asSegment();
@@ -362,7 +370,7 @@ final class HostLayers extends CheckedLayers {
     }
 
     @Override
-    void doCombineRows(
+    public void combineRows(
             Buffer source,
             int width,
             @Nullable Buffer start,
@@ -381,7 +389,7 @@ final class HostLayers extends CheckedLayers {
     }
 
     @Override
-    void doRowDots(
+    public void rowDots(
             Buffer x,
             int width,
             @Nullable Buffer start,
@@ -400,7 +408,7 @@ final class HostLayers extends CheckedLayers {
     }
 
     @Override
-    void doCrossEntropy(
+    public void crossEntropy(
             Buffer logits,
             int pitch,
             int tokens,
@@ -440,7 +448,8 @@ final class HostLayers extends CheckedLayers {
     }
 
     @Override
-    void doAttention(AttentionShape shape, Buffer qkv, Buffer out, Buffer logSums, Stream stream) {
+    public void attention(
+            AttentionShape shape, Buffer qkv, Buffer out, Buffer logSums, Stream stream) {
         MemorySegment from = qkv.asSegment();
         MemorySegment to = out.asSegment();
         MemorySegment sums = logSums.asSegment();
@@ -458,7 +467,7 @@ final class HostLayers extends CheckedLayers {
     }
 
     @Override
-    void doAttentionBackward(
+    public void attentionBackward(
             AttentionShape shape,
             Buffer qkv,
             Buffer out,

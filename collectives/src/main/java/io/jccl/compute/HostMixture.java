@@ -1,20 +1,15 @@
 package io.jccl.compute;
 
 import io.jccl.device.Buffer;
-import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.kernel.MixtureLoops;
 import java.lang.foreign.MemorySegment;
 import org.jspecify.annotations.Nullable;
 
 /** The loops of {@link MixtureLoops}, on the thread of the stream. */
-final class HostMixture extends CheckedMixture {
-    HostMixture() {
-        super(Device.host());
-    }
-
+final class HostMixture implements Mixture {
     @Override
-    void doScale(
+    public void scaleRandomly(
             RandomFactors f,
             Buffer source,
             int width,
@@ -45,7 +40,7 @@ final class HostMixture extends CheckedMixture {
     }
 
     @Override
-    void doAddNormal(double deviation, long from, long first, Buffer x, Stream stream) {
+    public void addNormal(double deviation, long from, long first, Buffer x, Stream stream) {
         MemorySegment to = x.asSegment();
         long count = x.count();
         HostCompute.enqueue(
@@ -53,7 +48,7 @@ final class HostMixture extends CheckedMixture {
     }
 
     @Override
-    void doMix(
+    public void mix(
             Buffer x,
             int width,
             Buffer coefficient,
@@ -80,7 +75,7 @@ final class HostMixture extends CheckedMixture {
     }
 
     @Override
-    void doScaleByShare(
+    public void scaleByShare(
             Buffer source, int width, Buffer share, boolean rest, Buffer target, Stream stream) {
         MemorySegment from = source.asSegment();
         MemorySegment by = share.asSegment();
@@ -91,7 +86,7 @@ final class HostMixture extends CheckedMixture {
     }
 
     @Override
-    void doMixBackward(
+    public void mixBackward(
             Buffer x,
             int width,
             Buffer coefficient,
@@ -119,7 +114,7 @@ final class HostMixture extends CheckedMixture {
     }
 
     @Override
-    void doAddSums(Buffer sums, Buffer coefficient, Buffer bias, Stream stream) {
+    public void addSums(Buffer sums, Buffer coefficient, Buffer bias, Stream stream) {
         MemorySegment from = sums.asSegment();
         MemorySegment matrix = coefficient.asSegment();
         MemorySegment two = bias.asSegment();
