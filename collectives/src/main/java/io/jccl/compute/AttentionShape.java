@@ -62,6 +62,14 @@ public record AttentionShape(int sequences, int context, int heads, int keyHeads
         return (long) heads * size;
     }
 
+    /** Whether a sequence of another shape is of the same sizes. */
+    boolean sameSequence(AttentionShape other) {
+        return context == other.context
+                && heads == other.heads
+                && keyHeads == other.keyHeads
+                && size == other.size;
+    }
+
     /** Factor of the scores. */
     float scale() {
         return (float) (1 / Math.sqrt(size));

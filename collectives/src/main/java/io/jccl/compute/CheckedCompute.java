@@ -185,11 +185,11 @@ final class CheckedCompute implements Compute {
         }
     }
 
-    private long indexed(Buffer rows, String name, long width, Buffer index) {
+    private long indexed(Buffer rows, String name, String of, long width, Buffer index) {
         on(index, "the index");
         Arguments.type(index, "the index", DataType.INT32);
         long count = Arguments.rows(rows, name, width);
-        Arguments.count(index, "the index", count, "the rows of " + name);
+        Arguments.count(index, "the index", count, of);
         return count;
     }
 
@@ -210,7 +210,7 @@ final class CheckedCompute implements Compute {
         rows(source, target);
         Arguments.rows(source, "the source", width);
         Arguments.apart(index, "the index", target, "the target");
-        if (indexed(target, "the target", width, index) > 0) {
+        if (indexed(target, "the target", "the rows of the target", width, index) > 0) {
             work.gatherRows(source, width, index, target, stream);
         }
     }
@@ -221,7 +221,7 @@ final class CheckedCompute implements Compute {
         rows(source, target);
         Arguments.rows(target, "the target", width);
         Arguments.apart(index, "the index", target, "the target");
-        if (indexed(source, "the source", width, index) > 0) {
+        if (indexed(source, "the source", "the rows of the source", width, index) > 0) {
             work.scatterRows(source, width, index, target, stream);
         }
     }

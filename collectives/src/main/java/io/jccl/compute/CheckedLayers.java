@@ -216,7 +216,14 @@ final class CheckedLayers implements Layers {
         Arguments.rows(source, SOURCE, width);
         sameType(target, TARGET, source);
         long rows = Arguments.rows(target, TARGET, width);
-        entries(start, index, rows, "the rows of the target", target, TARGET);
+        entries(
+                start,
+                index,
+                rows,
+                "the rows of the target",
+                "the rows of the target and one more",
+                target,
+                TARGET);
         if (weight != null) {
             floats(weight, "the weight", index.count(), "the index");
             apart(weight, "the weight", target, TARGET);
@@ -241,7 +248,7 @@ final class CheckedLayers implements Layers {
         sameType(source, SOURCE, x);
         Arguments.rows(source, SOURCE, width);
         floats(dots, "dots", index.count(), "the index");
-        entries(start, index, rows, "the rows of x", dots, "dots");
+        entries(start, index, rows, "the rows of x", "the rows of x and one more", dots, "dots");
         apart(dots, "dots", x, X);
         apart(dots, "dots", source, SOURCE);
         if (rows > 0 && index.count() > 0) {
@@ -251,11 +258,17 @@ final class CheckedLayers implements Layers {
 
     /** The entries of a sparse matrix of as many rows. */
     private void entries(
-            @Nullable Buffer start, Buffer index, long rows, String of, Buffer to, String name) {
+            @Nullable Buffer start,
+            Buffer index,
+            long rows,
+            String of,
+            String ofStart,
+            Buffer to,
+            String name) {
         integers(index, "the index", start == null ? rows : index.count(), of);
         apart(index, "the index", to, name);
         if (start != null) {
-            integers(start, "the start", rows + 1, of + " and one more");
+            integers(start, "the start", rows + 1, ofStart);
             apart(start, "the start", to, name);
         }
     }

@@ -37,10 +37,8 @@ final class CheckedMixture implements Mixture {
         Arguments.count(b, name, count, of);
     }
 
-    private static void apart(Buffer written, String name, Buffer... others) {
-        for (Buffer other : others) {
-            Arguments.apart(written, name, other, "another buffer of the operation");
-        }
+    private static void apart(Buffer written, String name, Buffer other) {
+        Arguments.apart(written, name, other, "another buffer of the operation");
     }
 
     @Override
@@ -108,9 +106,21 @@ final class CheckedMixture implements Mixture {
         floats(b, "b", x.count(), "x");
         floats(difference, "the difference", x.count(), "x");
         floats(share, "the share", rows, ROWS);
-        apart(b, "b", x, coefficient, bias, a, difference, share);
-        apart(difference, "the difference", x, coefficient, bias, a, share);
-        apart(share, "the share", x, coefficient, bias, a);
+        apart(b, "b", x);
+        apart(b, "b", coefficient);
+        apart(b, "b", bias);
+        apart(b, "b", a);
+        apart(b, "b", difference);
+        apart(b, "b", share);
+        apart(difference, "the difference", x);
+        apart(difference, "the difference", coefficient);
+        apart(difference, "the difference", bias);
+        apart(difference, "the difference", a);
+        apart(difference, "the difference", share);
+        apart(share, "the share", x);
+        apart(share, "the share", coefficient);
+        apart(share, "the share", bias);
+        apart(share, "the share", a);
         if (rows > 0) {
             work.mix(x, width, coefficient, bias, a, b, difference, share, stream);
         }
@@ -149,9 +159,24 @@ final class CheckedMixture implements Mixture {
         floats(ofX, "the gradient of x", x.count(), "x");
         doubles(sums, SUMS, width + 1L, "a row of x and one more");
         doubles(scratch, "the scratch", rows, ROWS);
-        apart(ofX, "the gradient of x", x, coefficient, gradient, difference, share, sums, scratch);
-        apart(sums, SUMS, x, coefficient, gradient, difference, share, scratch);
-        apart(scratch, "the scratch", x, coefficient, gradient, difference, share);
+        apart(ofX, "the gradient of x", x);
+        apart(ofX, "the gradient of x", coefficient);
+        apart(ofX, "the gradient of x", gradient);
+        apart(ofX, "the gradient of x", difference);
+        apart(ofX, "the gradient of x", share);
+        apart(ofX, "the gradient of x", sums);
+        apart(ofX, "the gradient of x", scratch);
+        apart(sums, SUMS, x);
+        apart(sums, SUMS, coefficient);
+        apart(sums, SUMS, gradient);
+        apart(sums, SUMS, difference);
+        apart(sums, SUMS, share);
+        apart(sums, SUMS, scratch);
+        apart(scratch, "the scratch", x);
+        apart(scratch, "the scratch", coefficient);
+        apart(scratch, "the scratch", gradient);
+        apart(scratch, "the scratch", difference);
+        apart(scratch, "the scratch", share);
         work.mixBackward(
                 x, width, coefficient, gradient, difference, share, ofX, sums, scratch, stream);
     }
@@ -161,7 +186,8 @@ final class CheckedMixture implements Mixture {
         on(sums, SUMS, DataType.FLOAT64);
         floats(coefficient, "the coefficient", 2 * (sums.count() - 1), "two for each sum but one");
         floats(bias, "the bias", 2, "one for each logit");
-        apart(sums, SUMS, coefficient, bias);
+        apart(sums, SUMS, coefficient);
+        apart(sums, SUMS, bias);
         apart(bias, "the bias", coefficient);
         work.addSums(sums, coefficient, bias, stream);
     }

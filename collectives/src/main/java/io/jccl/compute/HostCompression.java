@@ -17,7 +17,7 @@ final class HostCompression implements GradientCompression {
         MemorySegment to = selection.asSegment();
         int count = (int) x.count();
         int k = (int) (selection.count() / 2);
-        HostCompute.enqueue(stream, () -> new LargestSelection().select(from, null, count, k, to));
+        HostTask.enqueue(stream, () -> new LargestSelection().select(from, null, count, k, to));
     }
 
     @Override
@@ -26,7 +26,7 @@ final class HostCompression implements GradientCompression {
         MemorySegment to = target.asSegment();
         int k = (int) (selection.count() / 2);
         long count = target.count();
-        HostCompute.enqueue(stream, () -> LargestSelection.add(from, 0, k, to, count));
+        HostTask.enqueue(stream, () -> LargestSelection.add(from, 0, k, to, count));
     }
 
     /** What is done to a matrix. */
@@ -36,7 +36,7 @@ final class HostCompression implements GradientCompression {
 
     private static void each(ThinMatrices matrices, Stream stream, Work work) {
         MemorySegment all = matrices.elements().asSegment();
-        HostCompute.enqueue(
+        HostTask.enqueue(
                 stream,
                 () -> {
                     for (ThinMatrices.Shape s : matrices.shapes()) {

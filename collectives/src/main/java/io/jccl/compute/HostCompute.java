@@ -2,9 +2,7 @@ package io.jccl.compute;
 
 import static java.lang.foreign.ValueLayout.JAVA_BYTE;
 import static java.lang.foreign.ValueLayout.JAVA_DOUBLE_UNALIGNED;
-import static java.lang.foreign.ValueLayout.JAVA_FLOAT_UNALIGNED;
 import static java.lang.foreign.ValueLayout.JAVA_INT_UNALIGNED;
-import static java.lang.foreign.ValueLayout.JAVA_SHORT_UNALIGNED;
 
 import io.jccl.ReduceOp;
 import io.jccl.device.Buffer;
@@ -12,7 +10,6 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.device.host.Codec;
-import io.jccl.internal.Bfloat16;
 import io.jccl.kernel.Chunks;
 import io.jccl.kernel.NormWork;
 import io.jccl.kernel.Reducer;
@@ -20,63 +17,73 @@ import io.jccl.kernel.UpdateKernel;
 import io.jccl.kernel.UpdateWork;
 import java.lang.foreign.MemorySegment;
 import java.time.Duration;
+import java.util.ArrayDeque;
 import org.jspecify.annotations.Nullable;
 
-/** The loops of {@code io.jccl.kernel}, on threads that share an operation's elements. */
+/**
+ * The loops of {@code io.jccl.kernel}, on threads that share an operation's elements. Tasks and
+ * scratch memory are used again.
+ */
 final class HostCompute implements Compute {
+    /** Elements that a thread takes at a time: some microseconds' worth. */
+    static final int GRAIN = 1 << 14;
+
     /** As {@code torch.nn.utils.clip_grad_norm_} adds to a norm. */
     private static final double CLIP_EPSILON = 1e-6;
 
-    private static final UpdateKernel.Rule[] RULES = UpdateKernel.Rule.values();
+    private static final int PIECE = HostScratch.PIECE;
 
+    private static final UpdateKernel.Rule[] RULES = UpdateKernel.Rule.values();
+    private static final ReduceOp.Kind[] KINDS = ReduceOp.Kind.values();
+
+    /** What rows that are not there are copied from. */
+    private static final MemorySegment ZEROS = MemorySegment.ofArray(new byte[PIECE]);
+
+    /** Tasks that have run; guarded by itself. */
+    private final ArrayDeque<HostTask> spare = new ArrayDeque<>();
+
+    // Guarded by this while an operation runs.
     private final Chunks team;
+    private final HostScratch[] scratch;
+    private final NormWork norms;
+    private final UpdateWork updates = new UpdateWork();
+    private boolean closed;
+
     private final Layers layers = new CheckedLayers(device(), new HostLayers(this));
     private final GradientCompression compression =
             new CheckedCompression(device(), new HostCompression());
-    private final Mixture mixture = new CheckedMixture(device(), new HostMixture());
-    private boolean closed;
+    private final Mixture mixture = new CheckedMixture(device(), new HostMixture(this));
 
     HostCompute(int threads) {
         team = new Chunks(threads, "jccl-compute");
-    }
-
-    /** What is done to elements from begin to before end. */
-    interface Range {
-        void run(long begin, long end);
-    }
-
-    static void enqueue(Stream stream, Runnable work) {
-        if (stream.device().kind() != Device.Kind.HOST) {
-            throw new IllegalArgumentException(
-                    "the stream belongs to " + stream.device() + ", expected one of the host");
+        norms = new NormWork(threads);
+        scratch = new HostScratch[threads];
+        for (int i = 0; i < threads; i++) {
+            scratch[i] = new HostScratch();
         }
-        stream.launchHostFunction(work);
     }
 
-    void each(Stream stream, long count, Range range) {
-        run(stream, count, Chunks.CHUNK, range);
+    /** An operation that has no arguments yet. */
+    HostTask task(HostTask.Body body) {
+        HostTask task;
+        synchronized (spare) {
+            task = spare.pollLast();
+        }
+        return (task == null ? new HostTask(this) : task).begin(body);
     }
 
-    /**
-     * Shares units of some work each, such as rows of a width; a thread takes several at a time if
-     * they are small.
-     */
-    void rows(Stream stream, long units, long work, Range range) {
-        run(stream, units, Math.max(1, Chunks.CHUNK / Math.max(1, work)), range);
+    void done(HostTask task) {
+        synchronized (spare) {
+            spare.addLast(task);
+        }
     }
 
-    private void run(Stream stream, long count, long chunk, Range range) {
-        Chunks.Work work =
-                new Chunks.Work() {
-                    @Override
-                    public void run(int thread, long begin, long end) {
-                        range.run(begin, end);
-                    }
-                };
-        enqueue(stream, () -> share(work, count, chunk));
+    /** The memory of a thread that runs a shared operation. */
+    HostScratch scratch(int thread) {
+        return scratch[thread];
     }
 
-    private synchronized void share(Chunks.Work work, long count, long chunk) {
+    synchronized void share(Chunks.Work work, long count, long chunk) {
         if (closed) {
             throw new IllegalStateException("the compute is closed; create a new one");
         }
@@ -85,54 +92,39 @@ final class HostCompute implements Compute {
 
     @Override
     public void fill(Buffer target, double value, Stream stream) {
-        MemorySegment to = target.asSegment();
-        DataType type = target.dataType();
-        int size = type.size();
-        each(
-                stream,
-                target.count(),
-                (begin, end) -> {
-                    Codec.set(to, type, begin, value);
-                    // Each copy doubles what is filled.
-                    long all = (end - begin) * size;
-                    long at = begin * size;
-                    for (long done = size; done < all; done *= 2) {
-                        MemorySegment.copy(to, at, to, at + done, Math.min(done, all - done));
-                    }
-                });
+        task(HostCompute::fill).put(target).put(value).each(stream, target.count());
+    }
+
+    private static void fill(HostTask t, int thread, long begin, long end) {
+        MemorySegment to = t.memory(0);
+        int size = t.type(0).size();
+        Codec.set(to, t.type(0), begin, t.real(0));
+        // Each copy doubles what is filled.
+        long all = (end - begin) * size;
+        long at = begin * size;
+        for (long done = size; done < all; done *= 2) {
+            MemorySegment.copy(to, at, to, at + done, Math.min(done, all - done));
+        }
     }
 
     @Override
     public void cast(Buffer source, Buffer target, Stream stream) {
-        MemorySegment from = source.asSegment();
-        MemorySegment to = target.asSegment();
-        DataType a = source.dataType();
-        DataType b = target.dataType();
-        each(stream, source.count(), (begin, end) -> cast(from, a, to, b, begin, end));
+        task(HostCompute::cast).put(source).put(target).each(stream, source.count());
     }
 
-    /** Dedicated loops for the casts of training; the others go through float64, which is exact. */
-    private static void cast(
-            MemorySegment from,
-            DataType fromType,
-            MemorySegment to,
-            DataType toType,
-            long begin,
-            long end) {
-        if (fromType == DataType.FLOAT32 && toType == DataType.BFLOAT16) {
+    /** Through float32, which holds all narrower floats, or through float64. */
+    private static void cast(HostTask t, int thread, long begin, long end) {
+        if (t.type(0) == DataType.FLOAT64 || t.type(1) == DataType.FLOAT64) {
             for (long i = begin; i < end; i++) {
-                short bits = Bfloat16.of(from.getAtIndex(JAVA_FLOAT_UNALIGNED, i));
-                to.setAtIndex(JAVA_SHORT_UNALIGNED, i, bits);
+                Codec.set(t.memory(1), t.type(1), i, Codec.get(t.memory(0), t.type(0), i));
             }
-        } else if (fromType == DataType.BFLOAT16 && toType == DataType.FLOAT32) {
-            for (long i = begin; i < end; i++) {
-                float value = Bfloat16.toFloat(from.getAtIndex(JAVA_SHORT_UNALIGNED, i));
-                to.setAtIndex(JAVA_FLOAT_UNALIGNED, i, value);
-            }
-        } else {
-            for (long i = begin; i < end; i++) {
-                Codec.set(to, toType, i, Codec.get(from, fromType, i));
-            }
+            return;
+        }
+        float[] piece = t.scratch(thread).piece(0, PIECE);
+        for (long i = begin; i < end; i += PIECE) {
+            int count = (int) Math.min(PIECE, end - i);
+            t.load(0, i, piece, count);
+            t.store(piece, 1, i, count);
         }
     }
 
@@ -145,22 +137,24 @@ final class HostCompute implements Compute {
             @Nullable Buffer b,
             double factorB,
             Buffer target) {
-        MemorySegment first = a.asSegment();
-        MemorySegment second = b == null ? null : b.asSegment();
-        MemorySegment to = target.asSegment();
-        DataType type = a.dataType();
-        each(
-                stream,
-                a.count(),
-                (begin, end) -> {
-                    Reducer r = new Reducer(2).begin(type, kind);
-                    r.addSource(first, 0, bits(type, factorA));
-                    if (second != null) {
-                        r.addSource(second, 0, bits(type, factorB));
-                    }
-                    r.addTarget(to, 0);
-                    r.run(begin, end);
-                });
+        task(HostCompute::reduce)
+                .put(a)
+                .put(b)
+                .put(target)
+                .put(kind.ordinal())
+                .put(bits(a.dataType(), factorA))
+                .put(bits(a.dataType(), factorB))
+                .each(stream, a.count());
+    }
+
+    private static void reduce(HostTask t, int thread, long begin, long end) {
+        Reducer r = t.scratch(thread).reducer.begin(t.type(0), KINDS[t.integer(0)]);
+        r.addSource(t.memory(0), 0, t.number(1));
+        if (t.has(1)) {
+            r.addSource(t.memory(1), 0, t.number(2));
+        }
+        r.addTarget(t.memory(2), 0);
+        r.run(begin, end);
     }
 
     private static long bits(DataType type, double factor) {
@@ -180,58 +174,72 @@ final class HostCompute implements Compute {
     }
 
     @Override
-    public void divide(Buffer source, double divisor, Buffer target, Stream stream) {
-        MemorySegment from = source.asSegment();
-        MemorySegment to = target.asSegment();
-        DataType type = source.dataType();
-        float single = (float) divisor;
-        each(
-                stream,
-                source.count(),
-                (begin, end) -> {
-                    for (long i = begin; i < end; i++) {
-                        double x = Codec.get(from, type, i);
-                        double value = type == DataType.FLOAT64 ? x / divisor : (float) x / single;
-                        Codec.set(to, type, i, value);
-                    }
-                });
-    }
-
-    @Override
     public void axpy(double alpha, Buffer x, Buffer y, Stream stream) {
         reduce(stream, ReduceOp.Kind.PRE_MUL_SUM, y, 1, x, alpha, y);
     }
 
     @Override
+    public void divide(Buffer source, double divisor, Buffer target, Stream stream) {
+        task(HostCompute::divide).put(source).put(target).put(divisor).each(stream, source.count());
+    }
+
+    private static void divide(HostTask t, int thread, long begin, long end) {
+        if (t.type(0) == DataType.FLOAT64) {
+            for (long i = begin; i < end; i++) {
+                double x = Codec.get(t.memory(0), t.type(0), i);
+                Codec.set(t.memory(1), t.type(1), i, x / t.real(0));
+            }
+            return;
+        }
+        float divisor = t.single(0);
+        float[] piece = t.scratch(thread).piece(0, PIECE);
+        for (long i = begin; i < end; i += PIECE) {
+            int count = (int) Math.min(PIECE, end - i);
+            t.load(0, i, piece, count);
+            for (int k = 0; k < count; k++) {
+                piece[k] /= divisor;
+            }
+            t.store(piece, 1, i, count);
+        }
+    }
+
+    @Override
     public void sumOfSquares(Buffer x, Buffer norm, boolean add, Stream stream) {
-        MemorySegment elements = x.asSegment();
-        MemorySegment to = norm.asSegment();
-        DataType type = x.dataType();
-        long count = x.count();
-        enqueue(
-                stream,
-                () -> {
-                    NormWork work = new NormWork(team.threads());
-                    work.prepare(elements, type, count);
-                    share(work, count, Chunks.CHUNK);
-                    double before = add ? to.get(JAVA_DOUBLE_UNALIGNED, 0) : 0;
-                    to.set(JAVA_DOUBLE_UNALIGNED, 0, before + work.total());
-                });
+        task(HostCompute::sumOfSquares)
+                .put(x)
+                .put(norm)
+                .put(x.count())
+                .put(add ? 1 : 0)
+                .alone(stream);
+    }
+
+    private static void sumOfSquares(HostTask t, int thread, long begin, long end) {
+        t.compute().sumOfSquares(t);
+    }
+
+    private synchronized void sumOfSquares(HostTask t) {
+        norms.prepare(t.memory(0), t.type(0), t.number(0));
+        share(norms, t.number(0), Chunks.CHUNK);
+        norms.clear();
+        MemorySegment to = t.memory(1);
+        double before = t.number(1) != 0 ? to.get(JAVA_DOUBLE_UNALIGNED, 0) : 0;
+        to.set(JAVA_DOUBLE_UNALIGNED, 0, before + norms.total());
     }
 
     @Override
     public void stepControl(Buffer norm, double lossScale, double maxNorm, Stream stream) {
-        MemorySegment to = norm.asSegment();
-        enqueue(
-                stream,
-                () -> {
-                    double unscaled = Math.sqrt(to.get(JAVA_DOUBLE_UNALIGNED, 0)) / lossScale;
-                    boolean fits = unscaled <= Float.MAX_VALUE;
-                    double clip = maxNorm / (unscaled + CLIP_EPSILON);
-                    double factor = fits ? Math.min(1, clip) / lossScale : 0;
-                    to.setAtIndex(JAVA_DOUBLE_UNALIGNED, 1, factor);
-                    to.setAtIndex(JAVA_DOUBLE_UNALIGNED, 2, fits ? 0 : 1);
-                });
+        task(HostCompute::stepControl).put(norm).put(lossScale).put(maxNorm).alone(stream);
+    }
+
+    private static void stepControl(HostTask t, int thread, long begin, long end) {
+        MemorySegment to = t.memory(0);
+        double lossScale = t.real(0);
+        double unscaled = Math.sqrt(to.get(JAVA_DOUBLE_UNALIGNED, 0)) / lossScale;
+        boolean fits = unscaled <= Float.MAX_VALUE;
+        double clip = t.real(1) / (unscaled + CLIP_EPSILON);
+        double factor = fits ? Math.min(1, clip) / lossScale : 0;
+        to.setAtIndex(JAVA_DOUBLE_UNALIGNED, 1, factor);
+        to.setAtIndex(JAVA_DOUBLE_UNALIGNED, 2, fits ? 0 : 1);
     }
 
     @Override
@@ -245,79 +253,110 @@ final class HostCompute implements Compute {
             double factor,
             @Nullable Buffer norm,
             Stream stream) {
-        UpdateWork w = new UpdateWork();
-        w.kernel(
-                RULES[update.rule().ordinal()],
-                gradients.dataType(),
-                target == null ? null : target.dataType(),
-                0);
-        w.parameters = parameters.asSegment();
-        w.first = first == null ? UpdateWork.NONE : first.asSegment();
-        w.second = second == null ? UpdateWork.NONE : second.asSegment();
-        w.gradients = gradients.asSegment();
-        w.target = target == null ? UpdateWork.NONE : target.asSegment();
-        w.factor = (float) factor;
-        w.decay = update.decay();
-        w.keep1 = update.keep1();
-        w.add1 = update.add1();
-        w.keep2 = update.keep2();
-        w.add2 = update.add2();
-        w.rate = update.rate();
-        w.root = update.root();
-        w.epsilon = update.epsilon();
-        MemorySegment control = norm == null ? null : norm.asSegment();
-        long count = parameters.count();
-        enqueue(
-                stream,
-                () -> {
-                    if (control != null) {
-                        if (control.getAtIndex(JAVA_DOUBLE_UNALIGNED, 2) != 0) {
-                            return;
-                        }
-                        w.factor = (float) control.getAtIndex(JAVA_DOUBLE_UNALIGNED, 1);
-                    }
-                    share(w, count, Chunks.CHUNK);
-                });
+        task(HostCompute::update)
+                .put(parameters)
+                .put(first)
+                .put(second)
+                .put(gradients)
+                .put(target)
+                .put(norm)
+                .put(update.rule().ordinal())
+                .put(parameters.count())
+                .put(factor)
+                .put(update.decay())
+                .put(update.keep1())
+                .put(update.add1())
+                .put(update.keep2())
+                .put(update.add2())
+                .put(update.rate())
+                .put(update.root())
+                .put(update.epsilon())
+                .alone(stream);
+    }
+
+    private static void update(HostTask t, int thread, long begin, long end) {
+        t.compute().update(t);
+    }
+
+    private synchronized void update(HostTask t) {
+        float factor = t.single(0);
+        if (t.has(5)) {
+            MemorySegment control = t.memory(5);
+            if (control.getAtIndex(JAVA_DOUBLE_UNALIGNED, 2) != 0) {
+                return;
+            }
+            factor = (float) control.getAtIndex(JAVA_DOUBLE_UNALIGNED, 1);
+        }
+        UpdateWork w = updates;
+        w.kernel(RULES[t.integer(0)], t.type(3), t.has(4) ? t.type(4) : null, 0);
+        w.parameters = t.memory(0);
+        w.first = t.has(1) ? t.memory(1) : UpdateWork.NONE;
+        w.second = t.has(2) ? t.memory(2) : UpdateWork.NONE;
+        w.gradients = t.memory(3);
+        w.target = t.has(4) ? t.memory(4) : UpdateWork.NONE;
+        w.factor = factor;
+        w.decay = t.single(1);
+        w.keep1 = t.single(2);
+        w.add1 = t.single(3);
+        w.keep2 = t.single(4);
+        w.add2 = t.single(5);
+        w.rate = t.single(6);
+        w.root = t.single(7);
+        w.epsilon = t.single(8);
+        share(w, t.number(1), Chunks.CHUNK);
+        w.clear();
     }
 
     @Override
     public void gatherRows(Buffer source, long width, Buffer index, Buffer target, Stream stream) {
-        MemorySegment from = source.asSegment();
-        MemorySegment which = index.asSegment();
-        MemorySegment to = target.asSegment();
-        long bytes = width * source.dataType().size();
-        long rows = source.count() / width;
-        enqueue(
-                stream,
-                () -> {
-                    for (long r = 0; r < to.byteSize() / bytes; r++) {
-                        int i = which.getAtIndex(JAVA_INT_UNALIGNED, r);
-                        if (i >= 0 && i < rows) {
-                            MemorySegment.copy(from, i * bytes, to, r * bytes, bytes);
-                        } else {
-                            to.asSlice(r * bytes, bytes).fill((byte) 0);
-                        }
-                    }
-                });
+        moveRows(HostCompute::gatherRows, source, width, index, target, source, stream);
     }
 
     @Override
     public void scatterRows(Buffer source, long width, Buffer index, Buffer target, Stream stream) {
-        MemorySegment from = source.asSegment();
-        MemorySegment which = index.asSegment();
-        MemorySegment to = target.asSegment();
-        long bytes = width * source.dataType().size();
-        long rows = target.count() / width;
-        enqueue(
-                stream,
-                () -> {
-                    for (long r = 0; r < from.byteSize() / bytes; r++) {
-                        int i = which.getAtIndex(JAVA_INT_UNALIGNED, r);
-                        if (i >= 0 && i < rows) {
-                            MemorySegment.copy(from, r * bytes, to, i * bytes, bytes);
-                        }
-                    }
-                });
+        moveRows(HostCompute::scatterRows, source, width, index, target, target, stream);
+    }
+
+    private void moveRows(
+            HostTask.Body body,
+            Buffer source,
+            long width,
+            Buffer index,
+            Buffer target,
+            Buffer named,
+            Stream stream) {
+        task(body)
+                .put(source)
+                .put(index)
+                .put(target)
+                .put(width * source.dataType().size())
+                .put(named.count() / width)
+                .rows(stream, index.count(), width);
+    }
+
+    private static void gatherRows(HostTask t, int thread, long begin, long end) {
+        MemorySegment to = t.memory(2);
+        long bytes = t.number(0);
+        for (long r = begin; r < end; r++) {
+            int i = t.memory(1).getAtIndex(JAVA_INT_UNALIGNED, r);
+            if (i >= 0 && i < t.number(1)) {
+                MemorySegment.copy(t.memory(0), i * bytes, to, r * bytes, bytes);
+                continue;
+            }
+            for (long b = 0; b < bytes; b += PIECE) {
+                MemorySegment.copy(ZEROS, 0, to, r * bytes + b, Math.min(PIECE, bytes - b));
+            }
+        }
+    }
+
+    private static void scatterRows(HostTask t, int thread, long begin, long end) {
+        long bytes = t.number(0);
+        for (long r = begin; r < end; r++) {
+            int i = t.memory(1).getAtIndex(JAVA_INT_UNALIGNED, r);
+            if (i >= 0 && i < t.number(1)) {
+                MemorySegment.copy(t.memory(0), r * bytes, t.memory(2), i * bytes, bytes);
+            }
+        }
     }
 
     @Override
@@ -330,37 +369,41 @@ final class HostCompute implements Compute {
             long targetColumn,
             long columns,
             Stream stream) {
-        long rows = source.count() / sourceWidth;
-        MemorySegment from = source.asSegment();
-        MemorySegment to = target.asSegment();
         long size = source.dataType().size();
-        enqueue(
-                stream,
-                () -> {
-                    for (long r = 0; r < rows; r++) {
-                        MemorySegment.copy(
-                                from,
-                                JAVA_BYTE,
-                                (r * sourceWidth + sourceColumn) * size,
-                                to,
-                                JAVA_BYTE,
-                                (r * targetWidth + targetColumn) * size,
-                                columns * size);
-                    }
-                });
+        task(HostCompute::copyColumns)
+                .put(source)
+                .put(target)
+                .put(sourceWidth * size)
+                .put(sourceColumn * size)
+                .put(targetWidth * size)
+                .put(targetColumn * size)
+                .put(columns * size)
+                .rows(stream, source.count() / sourceWidth, columns);
+    }
+
+    private static void copyColumns(HostTask t, int thread, long begin, long end) {
+        for (long r = begin; r < end; r++) {
+            MemorySegment.copy(
+                    t.memory(0),
+                    JAVA_BYTE,
+                    r * t.number(0) + t.number(1),
+                    t.memory(1),
+                    JAVA_BYTE,
+                    r * t.number(2) + t.number(3),
+                    t.number(4));
+        }
     }
 
     @Override
     public void spin(Duration duration, Stream stream) {
-        long nanos = duration.toNanos();
-        enqueue(
-                stream,
-                () -> {
-                    long end = System.nanoTime() + nanos;
-                    while (System.nanoTime() < end) {
-                        Thread.onSpinWait();
-                    }
-                });
+        task(HostCompute::spin).put(duration.toNanos()).alone(stream);
+    }
+
+    private static void spin(HostTask t, int thread, long begin, long end) {
+        long until = System.nanoTime() + t.number(0);
+        while (System.nanoTime() < until) {
+            Thread.onSpinWait();
+        }
     }
 
     @Override

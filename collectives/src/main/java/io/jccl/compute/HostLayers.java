@@ -7,6 +7,7 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
 import io.jccl.kernel.AttentionLoops;
+import io.jccl.kernel.Kernel;
 import io.jccl.kernel.LayerLoops;
 import io.jccl.kernel.RowKernel;
 import java.lang.foreign.MemorySegment;
@@ -14,17 +15,20 @@ import org.jspecify.annotations.Nullable;
 
 /** The loops of {@link LayerLoops} and {@link AttentionLoops}; threads share rows or columns. */
 final class HostLayers implements Layers {
-    /** Elements of a piece of work that has no rows. */
-    private static final int PIECE = 1 << 12;
+    private static final int PIECE = HostScratch.PIECE;
+
+    /** Columns of a table that a thread takes at a time: two cache lines. */
+    private static final int TABLE_COLUMNS = 32;
+
+    /** Columns to sum that a thread takes at a time, at least. */
+    private static final int SUM_COLUMNS = 64;
+
+    private static final RowKernel K = RowKernel.BEST;
 
     private final HostCompute compute;
 
     HostLayers(HostCompute compute) {
         this.compute = compute;
-    }
-
-    private static float @Nullable [] all(@Nullable Buffer row) {
-        return row == null ? null : Floats.of(row).load(0, Math.toIntExact(row.count()));
     }
 
     @Override
@@ -36,43 +40,14 @@ final class HostLayers implements Layers {
             Buffer y,
             Buffer statistics,
             Stream stream) {
-        int width = norm.width();
-        Floats from = Floats.of(x);
-        Floats to = Floats.of(y);
-        MemorySegment kept = statistics.asSegment();
-        boolean layer = norm.kind() == Norm.Kind.LAYER;
-        compute.rows(
-                stream,
-                x.count() / width,
-                width,
-                (begin, end) -> {
-                    float[] w = all(weight);
-                    float[] b = all(bias);
-                    float[] row = new float[width];
-                    for (long r = begin; r < end; r++) {
-                        from.load(r * width, row, width);
-                        float mean = layer ? LayerLoops.mean(row, 0, width) : 0;
-                        float by = LayerLoops.inverse(row, 0, width, mean, norm.epsilon());
-                        LayerLoops.norm(row, 0, width, mean, by, row, 0);
-                        for (int i = 0; i < width; i++) {
-                            float v = w == null ? row[i] : row[i] * w[i];
-                            row[i] = b == null ? v : v + b[i];
-                        }
-                        to.store(row, r * width, width);
-                        if (layer) {
-                            kept.setAtIndex(JAVA_FLOAT_UNALIGNED, 2 * r, mean);
-                        }
-                        kept.setAtIndex(JAVA_FLOAT_UNALIGNED, layer ? 2 * r + 1 : r, by);
-                    }
-                });
-    }
-
-    private static float mean(MemorySegment statistics, boolean layer, long row) {
-        return layer ? statistics.getAtIndex(JAVA_FLOAT_UNALIGNED, 2 * row) : 0;
-    }
-
-    private static float by(MemorySegment statistics, boolean layer, long row) {
-        return statistics.getAtIndex(JAVA_FLOAT_UNALIGNED, layer ? 2 * row + 1 : row);
+        compute.task(NormRows::norm)
+                .put(x)
+                .put(weight)
+                .put(bias)
+                .put(y)
+                .put(statistics)
+                .of(norm)
+                .rows(stream, x.count() / norm.width(), norm.width());
     }
 
     @Override
@@ -86,287 +61,255 @@ final class HostLayers implements Layers {
             @Nullable Buffer weightGradient,
             @Nullable Buffer biasGradient,
             Stream stream) {
-        int width = norm.width();
-        Floats from = Floats.of(x);
-        Floats out = Floats.of(outputGradient);
-        Floats to = Floats.of(gradient);
-        MemorySegment kept = statistics.asSegment();
-        boolean layer = norm.kind() == Norm.Kind.LAYER;
-        compute.rows(
-                stream,
-                x.count() / width,
-                width,
-                (begin, end) -> {
-                    float[] w = all(weight);
-                    float[] row = new float[width];
-                    float[] g = new float[width];
-                    float[] sum = new float[width];
-                    for (long r = begin; r < end; r++) {
-                        from.load(r * width, row, width);
-                        out.load(r * width, g, width);
-                        to.load(r * width, sum, width);
-                        for (int i = 0; w != null && i < width; i++) {
-                            g[i] *= w[i];
-                        }
-                        float mean = mean(kept, layer, r);
-                        float by = by(kept, layer, r);
-                        LayerLoops.normBackward(row, g, 0, width, layer, mean, by, sum);
-                        to.store(sum, r * width, width);
-                    }
-                });
+        compute.task(NormRows::normBackward)
+                .put(x)
+                .put(weight)
+                .put(statistics)
+                .put(outputGradient)
+                .put(gradient)
+                .of(norm)
+                .rows(stream, x.count() / norm.width(), norm.width());
         if (weightGradient != null) {
-            normWeight(norm, x, statistics, outputGradient, weightGradient, stream);
+            HostTask sums = compute.task(NormRows::sums).of(norm);
+            columnSums(sums, outputGradient, weightGradient, x, statistics, stream);
         }
         if (biasGradient != null) {
             columnSums(outputGradient, biasGradient, stream);
         }
     }
 
-    /** What a row contributes to sums of columns. */
-    private interface Contribution {
-        void of(long row, long column, float[] to, int count);
-    }
-
-    private void sums(Stream stream, long rows, Buffer target, Contribution row) {
-        Floats to = Floats.of(target);
-        compute.rows(
-                stream,
-                target.count(),
-                rows,
-                (begin, end) -> {
-                    int count = Math.toIntExact(end - begin);
-                    float[] one = new float[count];
-                    int used = (int) Math.min(rows, LayerLoops.CLASSES);
-                    float[][] classes = new float[used][count];
-                    for (long r = 0; r < rows; r++) {
-                        row.of(r, begin, one, count);
-                        float[] sum = classes[(int) (r % LayerLoops.CLASSES)];
-                        RowKernel.BEST.add(one, 0, 1, sum, 0, count);
-                    }
-                    to.load(begin, one, count);
-                    LayerLoops.addTree(classes, one, count);
-                    to.store(one, begin, count);
-                });
-    }
-
-    private void normWeight(
-            Norm norm,
-            Buffer x,
-            Buffer statistics,
-            Buffer outputGradient,
-            Buffer gradient,
-            Stream stream) {
-        int width = norm.width();
-        Floats from = Floats.of(x);
-        Floats out = Floats.of(outputGradient);
-        MemorySegment kept = statistics.asSegment();
-        boolean layer = norm.kind() == Norm.Kind.LAYER;
-        sums(
-                stream,
-                x.count() / width,
-                gradient,
-                (r, column, to, count) -> {
-                    float[] g = out.load(r * width + column, count);
-                    from.load(r * width + column, to, count);
-                    LayerLoops.norm(to, 0, count, mean(kept, layer, r), by(kept, layer, r), to, 0);
-                    for (int i = 0; i < count; i++) {
-                        to[i] = g[i] * to[i];
-                    }
-                });
-    }
-
     @Override
     public void columnSums(Buffer x, Buffer target, Stream stream) {
-        long width = target.count();
-        Floats from = Floats.of(x);
-        sums(
-                stream,
-                x.count() / width,
-                target,
-                (r, column, to, count) -> from.load(r * width + column, to, count));
+        columnSums(compute.task(NormRows::sums), x, target, null, null, stream);
     }
 
-    /** A function of some elements of two arrays. */
-    private interface Pieces {
-        void run(float[] a, int count, float[] b);
-    }
-
-    private void pieces(Stream stream, Buffer a, Buffer b, Pieces work) {
-        Floats from = Floats.of(a);
-        Floats to = Floats.of(b);
-        compute.each(
-                stream,
-                a.count(),
-                (begin, end) -> {
-                    float[] x = new float[PIECE];
-                    float[] y = new float[PIECE];
-                    for (long i = begin; i < end; i += PIECE) {
-                        int count = (int) Math.min(PIECE, end - i);
-                        from.load(i, x, count);
-                        to.load(i, y, count);
-                        work.run(x, count, y);
-                        to.store(y, i, count);
-                    }
-                });
+    /** Sums of columns, of a norm's description multiplied with the norm of other rows. */
+    private static void columnSums(
+            HostTask task,
+            Buffer x,
+            Buffer target,
+            @Nullable Buffer normed,
+            @Nullable Buffer statistics,
+            Stream stream) {
+        long rows = x.count() / target.count();
+        task.put(x)
+                .put(target)
+                .put(normed)
+                .put(statistics)
+                .put(rows)
+                .put(target.count())
+                .chunks(stream, target.count(), Math.max(SUM_COLUMNS, HostCompute.GRAIN / rows));
     }
 
     @Override
     public void activate(Activation function, Buffer x, Buffer y, Stream stream) {
-        pieces(
-                stream,
-                x,
-                y,
-                switch (function) {
-                    case GELU -> LayerLoops::gelu;
-                    case RELU_SQUARED -> LayerLoops::reluSquared;
-                });
+        compute.task(HostLayers::activate).put(x).put(y).of(function).each(stream, x.count());
+    }
+
+    private static void activate(HostTask t, int thread, long begin, long end) {
+        Activation function = (Activation) t.description();
+        float[] x = t.scratch(thread).piece(0, PIECE);
+        for (long i = begin; i < end; i += PIECE) {
+            int count = (int) Math.min(PIECE, end - i);
+            t.load(0, i, x, count);
+            switch (function) {
+                case GELU -> LayerLoops.gelu(x, count, x);
+                case RELU_SQUARED -> LayerLoops.reluSquared(x, count, x);
+            }
+            t.store(x, 1, i, count);
+        }
     }
 
     @Override
     public void activateBackward(Activation function, Buffer x, Buffer gradient, Stream stream) {
-        pieces(
-                stream,
-                x,
-                gradient,
-                switch (function) {
-                    case GELU -> LayerLoops::geluBackward;
-                    case RELU_SQUARED -> LayerLoops::reluSquaredBackward;
-                });
+        compute.task(HostLayers::activateBackward)
+                .put(x)
+                .put(gradient)
+                .of(function)
+                .each(stream, x.count());
+    }
+
+    private static void activateBackward(HostTask t, int thread, long begin, long end) {
+        Activation function = (Activation) t.description();
+        float[] x = t.scratch(thread).piece(0, PIECE);
+        float[] g = t.scratch(thread).piece(1, PIECE);
+        for (long i = begin; i < end; i += PIECE) {
+            int count = (int) Math.min(PIECE, end - i);
+            t.load(0, i, x, count);
+            t.load(1, i, g, count);
+            switch (function) {
+                case GELU -> LayerLoops.geluBackward(x, count, g);
+                case RELU_SQUARED -> LayerLoops.reluSquaredBackward(x, count, g);
+            }
+            t.store(g, 1, i, count);
+        }
     }
 
     @Override
     public void swiglu(Buffer x, int width, Buffer y, Stream stream) {
-        Floats from = Floats.of(x);
-        Floats to = Floats.of(y);
-        compute.rows(
-                stream,
-                y.count() / width,
-                width,
-                (begin, end) -> {
-                    float[] row = new float[2 * width];
-                    for (long r = begin; r < end; r++) {
-                        from.load(2 * r * width, row, 2 * width);
-                        LayerLoops.swiglu(row, width, row);
-                        to.store(row, r * width, width);
-                    }
-                });
+        compute.task(HostLayers::swiglu)
+                .put(x)
+                .put(y)
+                .put(width)
+                .rows(stream, y.count() / width, width);
+    }
+
+    private static void swiglu(HostTask t, int thread, long begin, long end) {
+        int width = t.integer(0);
+        float[] row = t.scratch(thread).piece(0, 2 * width);
+        for (long r = begin; r < end; r++) {
+            t.load(0, 2 * r * width, row, 2 * width);
+            LayerLoops.swiglu(row, width, row);
+            t.store(row, 1, r * width, width);
+        }
     }
 
     @Override
     public void swigluBackward(
             Buffer x, int width, Buffer outputGradient, Buffer gradient, Stream stream) {
-        Floats from = Floats.of(x);
-        Floats out = Floats.of(outputGradient);
-        Floats to = Floats.of(gradient);
-        compute.rows(
-                stream,
-                outputGradient.count() / width,
-                width,
-                (begin, end) -> {
-                    float[] row = new float[2 * width];
-                    float[] g = new float[width];
-                    for (long r = begin; r < end; r++) {
-                        from.load(2 * r * width, row, 2 * width);
-                        out.load(r * width, g, width);
-                        LayerLoops.swigluBackward(row, width, g);
-                        to.store(row, 2 * r * width, 2 * width);
-                    }
-                });
+        compute.task(HostLayers::swigluBackward)
+                .put(x)
+                .put(outputGradient)
+                .put(gradient)
+                .put(width)
+                .rows(stream, outputGradient.count() / width, width);
+    }
+
+    private static void swigluBackward(HostTask t, int thread, long begin, long end) {
+        int width = t.integer(0);
+        float[] row = t.scratch(thread).piece(0, 2 * width);
+        float[] g = t.scratch(thread).piece(1, width);
+        for (long r = begin; r < end; r++) {
+            t.load(0, 2 * r * width, row, 2 * width);
+            t.load(1, r * width, g, width);
+            LayerLoops.swigluBackward(row, width, g);
+            t.store(row, 2, 2 * r * width, 2 * width);
+        }
     }
 
     @Override
     public void rotate(Rotary rotary, Buffer x, Buffer angles, boolean backward, Stream stream) {
-        Floats rows = Floats.of(x);
-        Floats table = Floats.of(angles);
+        compute.task(HostLayers::rotate)
+                .put(x)
+                .put(angles)
+                .put(backward ? -1.0 : 1.0)
+                .of(rotary)
+                .rows(stream, x.count() / rotary.rowWidth(), (long) rotary.heads() * rotary.size());
+    }
+
+    private static void rotate(HostTask t, int thread, long begin, long end) {
+        Rotary rotary = (Rotary) t.description();
         int size = rotary.size();
         int turned = rotary.heads() * size;
-        float sign = backward ? -1 : 1;
-        compute.rows(
-                stream,
-                x.count() / rotary.rowWidth(),
-                turned,
-                (begin, end) -> {
-                    float[] row = new float[turned];
-                    float[] turn = new float[size];
-                    for (long r = begin; r < end; r++) {
-                        rows.load(r * rotary.rowWidth(), row, turned);
-                        table.load(r % rotary.context() * size, turn, size);
-                        for (int at = 0; at < turned; at += size) {
-                            LayerLoops.rotate(row, at, size, turn, sign);
-                        }
-                        rows.store(row, r * rotary.rowWidth(), turned);
-                    }
-                });
+        float sign = t.single(0);
+        float[] row = t.scratch(thread).piece(0, turned);
+        float[] turn = t.scratch(thread).piece(1, size);
+        for (long r = begin; r < end; r++) {
+            t.load(0, r * rotary.rowWidth(), row, turned);
+            t.load(1, r % rotary.context() * size, turn, size);
+            for (int at = 0; at < turned; at += size) {
+                LayerLoops.rotate(row, at, size, turn, sign);
+            }
+            t.store(row, 0, r * rotary.rowWidth(), turned);
+        }
     }
 
     @Override
     public void addBias(Buffer x, Buffer bias, Stream stream) {
-        Floats rows = Floats.of(x);
-        Floats added = Floats.of(bias);
         int width = Math.toIntExact(bias.count());
-        compute.rows(
-                stream,
-                x.count() / width,
-                width,
-                (begin, end) -> {
-                    float[] b = added.load(0, width);
-                    float[] row = new float[width];
-                    for (long r = begin; r < end; r++) {
-                        rows.load(r * width, row, width);
-                        RowKernel.BEST.add(b, 0, 1, row, 0, width);
-                        rows.store(row, r * width, width);
-                    }
-                });
+        compute.task(HostLayers::addBias)
+                .put(x)
+                .put(bias)
+                .put(width)
+                .rows(stream, x.count() / width, width);
     }
 
+    private static void addBias(HostTask t, int thread, long begin, long end) {
+        int width = t.integer(0);
+        float[] b = t.scratch(thread).piece(0, width);
+        float[] rows = t.scratch(thread).piece(1, width);
+        t.load(1, 0, b, width);
+        int count;
+        for (long r = begin; r < end; r += count) {
+            count = HostScratch.batch(r, end, width);
+            t.load(0, r * width, rows, count * width);
+            for (int i = 0; i < count; i++) {
+                K.add(b, 0, 1, rows, i * width, width);
+            }
+            t.store(rows, 0, r * width, count * width);
+        }
+    }
+
+    /** Threads share columns, so that rows are added in their order. */
     @Override
     public void scatterAddRows(
             Buffer source, int width, Buffer index, Buffer target, Stream stream) {
-        Floats from = Floats.of(source);
-        Floats to = Floats.of(target);
-        MemorySegment which = index.asSegment();
-        long rows = index.count();
-        long targetRows = target.count() / width;
-        HostCompute.enqueue(
-                stream,
-                () -> {
-                    float[] row = new float[width];
-                    float[] sum = new float[width];
-                    for (long r = 0; r < rows; r++) {
-                        long t = which.getAtIndex(JAVA_INT_UNALIGNED, r);
-                        if (t >= 0 && t < targetRows) {
-                            from.load(r * width, row, width);
-                            to.load(t * width, sum, width);
-                            RowKernel.BEST.add(row, 0, 1, sum, 0, width);
-                            to.store(sum, t * width, width);
-                        }
-                    }
-                });
+        boolean small = source.count() < 2 * HostCompute.GRAIN;
+        compute.task(HostLayers::scatterAddRows)
+                .put(source)
+                .put(index)
+                .put(target)
+                .put(index.count())
+                .put(width)
+                .put(target.count() / width)
+                .chunks(stream, width, small ? width : TABLE_COLUMNS);
+    }
+
+    private static void scatterAddRows(HostTask t, int thread, long begin, long end) {
+        Kernel add = Kernel.of(DataType.FLOAT32, Kernel.Op.ADD);
+        MemorySegment target = t.memory(2);
+        MemorySegment source = t.memory(0);
+        int width = t.integer(1);
+        int columns = (int) (end - begin);
+        boolean wide = t.type(0) == DataType.FLOAT32;
+        float[] row = t.scratch(thread).piece(0, columns);
+        float[] sum = t.scratch(thread).piece(1, columns);
+        for (long r = 0; r < t.number(0); r++) {
+            long to = t.memory(1).getAtIndex(JAVA_INT_UNALIGNED, r);
+            if (to < 0 || to >= t.number(2)) {
+                continue;
+            }
+            long from = r * width + begin;
+            long at = to * width + begin;
+            if (wide) {
+                long bytes = at * Float.BYTES;
+                add.combine(target, bytes, source, from * Float.BYTES, target, bytes, columns);
+            } else {
+                t.load(0, from, row, columns);
+                t.load(2, at, sum, columns);
+                K.add(row, 0, 1, sum, 0, columns);
+                t.store(sum, 2, at, columns);
+            }
+        }
     }
 
     @Override
     public void topK(Buffer x, int width, int k, Buffer values, Buffer indices, Stream stream) {
-        Floats from = Floats.of(x);
-        Floats best = Floats.of(values);
-        MemorySegment which = indices.asSegment();
-        compute.rows(
-                stream,
-                x.count() / width,
-                (long) width * k,
-                (begin, end) -> {
-                    float[] row = new float[width];
-                    float[] chosen = new float[k];
-                    int[] at = new int[k];
-                    for (long r = begin; r < end; r++) {
-                        from.load(r * width, row, width);
-                        LayerLoops.topK(row, width, k, at);
-                        for (int i = 0; i < k; i++) {
-                            chosen[i] = row[at[i]];
-                            which.setAtIndex(JAVA_INT_UNALIGNED, r * k + i, at[i]);
-                        }
-                        best.store(chosen, r * k, k);
-                    }
-                });
+        compute.task(HostLayers::topK)
+                .put(x)
+                .put(values)
+                .put(indices)
+                .put(width)
+                .put(k)
+                .rows(stream, x.count() / width, (long) width * k);
+    }
+
+    private static void topK(HostTask t, int thread, long begin, long end) {
+        int width = t.integer(0);
+        int k = t.integer(1);
+        HostScratch s = t.scratch(thread);
+        float[] row = s.piece(0, width);
+        float[] chosen = s.piece(1, k);
+        int[] at = s.indices(k);
+        for (long r = begin; r < end; r++) {
+            t.load(0, r * width, row, width);
+            LayerLoops.topK(row, width, k, at);
+            for (int i = 0; i < k; i++) {
+                chosen[i] = row[at[i]];
+                t.memory(2).setAtIndex(JAVA_INT_UNALIGNED, r * k + i, at[i]);
+            }
+            t.store(chosen, 1, r * k, k);
+        }
     }
 
     @Override
@@ -378,14 +321,9 @@ final class HostLayers implements Layers {
             @Nullable Buffer weight,
             Buffer target,
             Stream stream) {
-        SparseRows matrix = new SparseRows(start, index, source, width);
-        MemorySegment weights = weight == null ? null : weight.asSegment();
-        Floats to = Floats.of(target);
-        compute.rows(
-                stream,
-                target.count() / width,
-                width,
-                (begin, end) -> matrix.combine(begin, end, weights, to));
+        sparse(SparseRows::combine, start, index, source, width, target)
+                .put(weight)
+                .rows(stream, target.count() / width, width);
     }
 
     @Override
@@ -397,14 +335,26 @@ final class HostLayers implements Layers {
             Buffer source,
             Buffer dots,
             Stream stream) {
-        SparseRows matrix = new SparseRows(start, index, source, width);
-        Floats rows = Floats.of(x);
-        MemorySegment to = dots.asSegment();
-        compute.rows(
-                stream,
-                x.count() / width,
-                width,
-                (begin, end) -> matrix.dots(begin, end, rows, to));
+        sparse(SparseRows::dots, start, index, source, width, dots)
+                .put(x)
+                .rows(stream, x.count() / width, width);
+    }
+
+    private HostTask sparse(
+            HostTask.Body body,
+            @Nullable Buffer start,
+            Buffer index,
+            Buffer source,
+            int width,
+            Buffer target) {
+        return compute.task(body)
+                .put(start)
+                .put(index)
+                .put(source)
+                .put(target)
+                .put(index.count())
+                .put(source.count() / width)
+                .put(width);
     }
 
     @Override
@@ -417,53 +367,56 @@ final class HostLayers implements Layers {
             @Nullable Buffer gradient,
             float scale,
             Stream stream) {
-        Floats from = Floats.of(logits);
-        Floats to = gradient == null ? null : Floats.of(gradient);
-        MemorySegment which = labels.asSegment();
-        MemorySegment results = losses.asSegment();
-        compute.rows(
-                stream,
-                labels.count(),
-                tokens,
-                (begin, end) -> {
-                    float[] row = new float[tokens];
-                    for (long r = begin; r < end; r++) {
-                        from.load(r * pitch, row, tokens);
-                        int label = which.getAtIndex(JAVA_INT_UNALIGNED, r);
-                        double loss = LayerLoops.crossEntropy(row, 0, tokens, label, scale);
-                        results.setAtIndex(JAVA_FLOAT_UNALIGNED, r, (float) loss);
-                        if (to != null) {
-                            to.store(row, r * pitch, tokens);
-                        }
-                    }
-                });
+        compute.task(HostLayers::crossEntropy)
+                .put(logits)
+                .put(labels)
+                .put(losses)
+                .put(gradient)
+                .put(pitch)
+                .put(tokens)
+                .put(scale)
+                .rows(stream, labels.count(), tokens);
     }
 
-    private static AttentionLoops loops(AttentionShape s, DataType type) {
-        return new AttentionLoops(s.context(), s.heads(), s.keyHeads(), s.size(), type);
+    private static void crossEntropy(HostTask t, int thread, long begin, long end) {
+        int pitch = t.integer(0);
+        int tokens = t.integer(1);
+        float[] rows = t.scratch(thread).piece(0, tokens);
+        int count;
+        for (long r = begin; r < end; r += count) {
+            count = pitch == tokens ? HostScratch.batch(r, end, tokens) : 1;
+            t.load(0, r * pitch, rows, count * tokens);
+            for (int i = 0; i < count; i++) {
+                int label = t.memory(1).getAtIndex(JAVA_INT_UNALIGNED, r + i);
+                double loss =
+                        LayerLoops.crossEntropy(rows, i * tokens, tokens, label, t.single(0));
+                t.memory(2).setAtIndex(JAVA_FLOAT_UNALIGNED, r + i, (float) loss);
+            }
+            if (t.has(3)) {
+                t.store(rows, 3, r * pitch, count * tokens);
+            }
+        }
     }
 
-    private static long work(AttentionShape s) {
-        return s.rows() / s.sequences() * s.context() * s.size() * (s.heads() / s.keyHeads());
+    private static void attention(HostTask task, AttentionShape s, Stream stream) {
+        long rows = s.rows() / s.sequences();
+        long work = rows * s.context() * s.size() * (s.heads() / s.keyHeads());
+        task.of(s).rows(stream, (long) s.sequences() * s.keyHeads(), work);
     }
 
     @Override
     public void attention(
             AttentionShape shape, Buffer qkv, Buffer out, Buffer logSums, Stream stream) {
-        MemorySegment from = qkv.asSegment();
-        MemorySegment to = out.asSegment();
-        MemorySegment sums = logSums.asSegment();
-        DataType type = qkv.dataType();
-        compute.rows(
-                stream,
-                (long) shape.sequences() * shape.keyHeads(),
-                work(shape),
-                (begin, end) -> {
-                    AttentionLoops loops = loops(shape, type);
-                    for (long u = begin; u < end; u++) {
-                        loops.forward(from, to, sums, Math.toIntExact(u));
-                    }
-                });
+        HostTask task = compute.task(HostLayers::attention).put(qkv).put(out).put(logSums);
+        attention(task, shape, stream);
+    }
+
+    private static void attention(HostTask t, int thread, long begin, long end) {
+        AttentionShape shape = (AttentionShape) t.description();
+        AttentionLoops loops = t.scratch(thread).attention(shape, t.type(0));
+        for (long u = begin; u < end; u++) {
+            loops.forward(t.memory(0), t.memory(1), t.memory(2), Math.toIntExact(u));
+        }
     }
 
     @Override
@@ -476,21 +429,27 @@ final class HostLayers implements Layers {
             Buffer scratch,
             Buffer gradient,
             Stream stream) {
-        MemorySegment from = qkv.asSegment();
-        MemorySegment result = out.asSegment();
-        MemorySegment sums = logSums.asSegment();
-        MemorySegment out2 = outputGradient.asSegment();
-        MemorySegment to = gradient.asSegment();
-        DataType type = qkv.dataType();
-        compute.rows(
-                stream,
-                (long) shape.sequences() * shape.keyHeads(),
-                work(shape),
-                (begin, end) -> {
-                    AttentionLoops loops = loops(shape, type);
-                    for (long u = begin; u < end; u++) {
-                        loops.backward(from, result, sums, out2, to, Math.toIntExact(u));
-                    }
-                });
+        HostTask task =
+                compute.task(HostLayers::attentionBackward)
+                        .put(qkv)
+                        .put(out)
+                        .put(logSums)
+                        .put(outputGradient)
+                        .put(gradient);
+        attention(task, shape, stream);
+    }
+
+    private static void attentionBackward(HostTask t, int thread, long begin, long end) {
+        AttentionShape shape = (AttentionShape) t.description();
+        AttentionLoops loops = t.scratch(thread).attention(shape, t.type(0));
+        for (long u = begin; u < end; u++) {
+            loops.backward(
+                    t.memory(0),
+                    t.memory(1),
+                    t.memory(2),
+                    t.memory(3),
+                    t.memory(4),
+                    Math.toIntExact(u));
+        }
     }
 }

@@ -213,7 +213,9 @@ public final class MixtureLoops {
             MemorySegment share,
             MemorySegment ofX,
             MemorySegment sums) {
-        sums.asSlice(0, (width + 1L) * Double.BYTES).fill((byte) 0);
+        for (int f = 0; f <= width; f++) {
+            sums.setAtIndex(JAVA_DOUBLE_UNALIGNED, f, 0);
+        }
         for (long r = 0; r < rows; r++) {
             long from = r * width;
             double dot = 0;
