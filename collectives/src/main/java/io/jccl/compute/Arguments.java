@@ -3,7 +3,11 @@ package io.jccl.compute;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
+import io.jccl.device.Stream;
+import io.jccl.device.cuda.CudaBuffer;
+import io.jccl.device.host.CopyChecks;
 import java.time.Duration;
+import java.util.Objects;
 
 /** Checks of what operations are given. */
 final class Arguments {
@@ -68,12 +72,25 @@ final class Arguments {
                 throw new IllegalArgumentException(
                         name + " is on " + b.device() + ", expected memory of " + device);
             }
+            if (b instanceof CudaBuffer c && !c.isOpen()) {
+                throw new IllegalStateException(name + " is closed: " + b);
+            }
             if (b.address() % b.dataType().size() != 0) {
                 throw new IllegalArgumentException(
                         "%s begins at 0x%s, expected a multiple of %s, the size of its elements"
                                 .formatted(
                                         name, Long.toHexString(b.address()), b.dataType().size()));
             }
+        }
+    }
+
+    /** A stream of the host for the host, of this device for a GPU. */
+    static void on(Device device, Stream stream) {
+        Device of = Objects.requireNonNull(stream, "stream").device();
+        boolean host = device.kind() == Device.Kind.HOST && of.kind() == Device.Kind.HOST;
+        if (!host && !of.equals(device)) {
+            throw new IllegalArgumentException(
+                    "the stream belongs to %s, expected one of %s".formatted(of, device));
         }
     }
 
@@ -85,11 +102,18 @@ final class Arguments {
     }
 
     static void apart(Buffer a, String nameA, Buffer b, String nameB) {
-        if (a.address() < b.address() + b.byteSize() && b.address() < a.address() + a.byteSize()) {
+        if (overlap(a, b)) {
             throw new IllegalArgumentException(
                     "%s and %s share memory, expected buffers that do not overlap"
                             .formatted(nameA, nameB));
         }
+    }
+
+    private static boolean overlap(Buffer a, Buffer b) {
+        return a.device().kind() == Device.Kind.HOST && b.device().kind() == Device.Kind.HOST
+                ? CopyChecks.overlap(a.asSegment(), b.asSegment())
+                : a.address() < b.address() + b.byteSize()
+                        && b.address() < a.address() + a.byteSize();
     }
 
     static void atLeastOne(String name, int value) {

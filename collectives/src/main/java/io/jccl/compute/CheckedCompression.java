@@ -67,6 +67,10 @@ final class CheckedCompression implements GradientCompression {
 
     private boolean any(ThinMatrices matrices) {
         Arguments.on(device, matrices.elements(), "the thin matrices");
+        Buffer table = matrices.table();
+        if (table != null) {
+            Arguments.on(device, table, "the table of the thin matrices");
+        }
         return !matrices.shapes().isEmpty();
     }
 

@@ -39,6 +39,7 @@ final class CheckedCompute implements Compute {
         Arguments.floats(target, "the target");
         Arguments.count(target, "the target", source.count(), "the source");
         Arguments.apart(source, "the source", target, "the target");
+        Arguments.on(device, stream);
         if (source.count() == 0) {
             return;
         }
@@ -148,6 +149,15 @@ final class CheckedCompute implements Compute {
         Arguments.singleOrNarrow(gradients, "gradients");
         Arguments.count(gradients, "gradients", parameters.count(), "parameters");
         Arguments.apart(gradients, "gradients", parameters, "parameters");
+        if (first != null) {
+            Arguments.apart(first, "the first moment", gradients, "gradients");
+        }
+        if (second != null) {
+            Arguments.apart(second, "the second moment", gradients, "gradients");
+        }
+        if (first != null && second != null) {
+            Arguments.apart(second, "the second moment", first, "the first moment");
+        }
         if (target != null) {
             on(target, "the target");
             Arguments.singleOrNarrow(target, "the target");

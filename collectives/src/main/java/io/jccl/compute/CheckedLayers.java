@@ -10,6 +10,7 @@ import org.jspecify.annotations.Nullable;
 /** Checks arguments, the same on every device, and leaves the work to it. */
 final class CheckedLayers implements Layers {
     private static final String X = "x";
+    private static final String WEIGHT_GRADIENT = "the gradient of the weight";
     private static final String GRADIENT = "the gradient";
     private static final String SOURCE = "the source";
     private static final String TARGET = "the target";
@@ -66,8 +67,20 @@ final class CheckedLayers implements Layers {
         apart(gradient, GRADIENT, x, X);
         apart(gradient, GRADIENT, outputGradient, OUTPUT_GRADIENT);
         apart(gradient, GRADIENT, statistics, "statistics");
-        sums(weightGradient, "the gradient of the weight", norm.width(), outputGradient);
+        sums(weightGradient, WEIGHT_GRADIENT, norm.width(), outputGradient);
         sums(biasGradient, "the gradient of the bias", norm.width(), outputGradient);
+        if (weightGradient != null) {
+            apart(weightGradient, WEIGHT_GRADIENT, x, X);
+            apart(weightGradient, WEIGHT_GRADIENT, gradient, GRADIENT);
+            apart(weightGradient, WEIGHT_GRADIENT, statistics, "statistics");
+        }
+        if (biasGradient != null) {
+            apart(biasGradient, "the gradient of the bias", gradient, GRADIENT);
+            apart(biasGradient, "the gradient of the bias", x, X);
+        }
+        if (weightGradient != null && biasGradient != null) {
+            apart(biasGradient, "the gradient of the bias", weightGradient, WEIGHT_GRADIENT);
+        }
         if (rows > 0) {
             work.normBackward(
                     norm,

@@ -1,6 +1,7 @@
 package io.jccl.device.host;
 
 import io.jccl.device.Buffer;
+import java.lang.foreign.MemorySegment;
 
 /** Checks of copies, for streams of all devices. */
 public final class CopyChecks {
@@ -17,6 +18,15 @@ public final class CopyChecks {
                                     target.count(),
                                     target.dataType().label()));
         }
+    }
+
+    /** Whether memory overlaps; without an allocation for memory outside the Java heap. */
+    public static boolean overlap(MemorySegment a, MemorySegment b) {
+        if (a.isNative() && b.isNative()) {
+            return a.address() < b.address() + b.byteSize()
+                    && b.address() < a.address() + a.byteSize();
+        }
+        return a.asOverlappingSlice(b).isPresent();
     }
 
     /** The error of a copy between overlapping buffers. */

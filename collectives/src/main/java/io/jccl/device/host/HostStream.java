@@ -297,7 +297,7 @@ public final class HostStream implements Stream {
         CopyChecks.checkCopy(source, target);
         MemorySegment from = source.asSegment();
         MemorySegment to = target.asSegment();
-        if (overlap(from, to)) {
+        if (CopyChecks.overlap(from, to)) {
             throw CopyChecks.overlapping(source, target);
         }
         Copy copy;
@@ -310,15 +310,6 @@ public final class HostStream implements Stream {
         copy.from = from;
         copy.to = to;
         submit(copy);
-    }
-
-    /** Without an allocation for memory outside the Java heap. */
-    private static boolean overlap(MemorySegment a, MemorySegment b) {
-        if (a.isNative() && b.isNative()) {
-            return a.address() < b.address() + b.byteSize()
-                    && b.address() < a.address() + a.byteSize();
-        }
-        return a.asOverlappingSlice(b).isPresent();
     }
 
     /** A copy, used again once it has run. */
