@@ -1,6 +1,7 @@
 package io.jccl.train;
 
 import io.jccl.device.Buffer;
+import io.jccl.internal.AtomicFile;
 import java.io.IOException;
 import java.lang.foreign.MemorySegment;
 import java.nio.ByteBuffer;
@@ -23,25 +24,21 @@ final class CarriedFile {
     }
 
     static void save(Path file, List<Buffer> buffers) throws IOException {
+        AtomicFile.write(file, c -> write(c, buffers));
+    }
+
+    private static void write(FileChannel c, List<Buffer> buffers) throws IOException {
         CRC32C crc = new CRC32C();
-        try (FileChannel c =
-                FileChannel.open(
-                        file,
-                        StandardOpenOption.CREATE,
-                        StandardOpenOption.TRUNCATE_EXISTING,
-                        StandardOpenOption.WRITE)) {
-            for (Buffer b : buffers) {
-                for (long at = 0; at < b.byteSize(); at += PIECE) {
-                    Buffer part = part(b, at);
-                    ByteBuffer piece = ByteBuffer.allocate((int) part.byteSize());
-                    part.copyTo(MemorySegment.ofBuffer(piece));
-                    crc.update(piece.duplicate());
-                    write(c, piece);
-                }
+        for (Buffer b : buffers) {
+            for (long at = 0; at < b.byteSize(); at += PIECE) {
+                Buffer part = part(b, at);
+                ByteBuffer piece = ByteBuffer.allocate((int) part.byteSize());
+                part.copyTo(MemorySegment.ofBuffer(piece));
+                crc.update(piece.duplicate());
+                write(c, piece);
             }
-            write(c, ByteBuffer.allocate(Long.BYTES).putLong(0, crc.getValue()));
-            c.force(true);
         }
+        write(c, ByteBuffer.allocate(Long.BYTES).putLong(0, crc.getValue()));
     }
 
     /** The part copied through the host at a time: buffers may be on a GPU. */
@@ -88,8 +85,8 @@ final class CarriedFile {
             if (sum.getLong(0) != crc.getValue()) {
                 throw new IOException(
                         file
-                                + " is damaged: its checksum is wrong; delete it to begin with"
-                                + " nothing carried, or resume from another checkpoint");
+                                + " is damaged: its checksum is wrong; resume from another"
+                                + " checkpoint");
             }
         }
     }

@@ -2,6 +2,7 @@ package io.jccl.internal;
 
 import java.io.IOException;
 import java.nio.channels.FileChannel;
+import java.nio.file.FileSystemException;
 import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
@@ -65,7 +66,7 @@ public final class AtomicFile {
      *
      * @param file an existing file is replaced
      * @param body writes the content
-     * @throws IOException if writing fails; the file is then unchanged
+     * @throws IOException if writing fails; the message names a file, which is then unchanged
      */
     public static void write(Path file, Body body) throws IOException {
         Path part = file.resolveSibling(file.getFileName() + ".part");
@@ -80,10 +81,26 @@ public final class AtomicFile {
                 c.force(true);
             }
             rename(part, file);
-        } catch (IOException | RuntimeException | Error e) {
+        } catch (IOException e) {
+            discard(part, e);
+            throw named(file, e);
+        } catch (RuntimeException | Error e) {
             discard(part, e);
             throw e;
         }
+    }
+
+    /**
+     * An error of writing whose message names the file, as that of a channel does not.
+     *
+     * @param file the file that was written
+     * @param e the error
+     * @return the same if it is that of a file system, which has a name and a kind
+     */
+    public static IOException named(Path file, IOException e) {
+        return e instanceof FileSystemException
+                ? e
+                : new IOException("cannot write " + file + ": " + e.getMessage(), e);
     }
 
     /**

@@ -6,6 +6,7 @@ import io.jccl.internal.AtomicFile;
 import java.io.IOException;
 import java.nio.file.FileSystemException;
 import java.nio.file.Files;
+import java.nio.file.OpenOption;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.util.LinkedHashMap;
@@ -89,18 +90,27 @@ public final class Output {
                                                 ".%s.%s.part",
                                                 file.getFileName(), ProcessHandle.current().pid()));
                 parts.put(file, part);
-                Files.writeString(part, e.getValue());
+                write(e.getKey(), part, e.getValue());
             }
             for (Map.Entry<Path, Path> e : parts.entrySet()) {
                 AtomicFile.rename(e.getValue(), e.getKey());
             }
             for (Map.Entry<Path, String> e : direct.entrySet()) {
-                Files.writeString(e.getKey(), e.getValue(), StandardOpenOption.APPEND);
+                write(e.getKey(), e.getKey(), e.getValue(), StandardOpenOption.APPEND);
             }
         } finally {
             for (Path part : parts.values()) {
                 Files.deleteIfExists(part);
             }
+        }
+    }
+
+    private static void write(Path named, Path file, String text, OpenOption... how)
+            throws IOException {
+        try {
+            Files.writeString(file, text, how);
+        } catch (IOException e) {
+            throw AtomicFile.named(named, e);
         }
     }
 

@@ -5,8 +5,10 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
+import io.jccl.internal.AtomicFile;
 import java.io.IOException;
 import java.io.OutputStream;
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.LinkOption;
@@ -18,6 +20,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.function.Executable;
 import org.junit.jupiter.api.io.TempDir;
 import picocli.CommandLine;
 import picocli.CommandLine.Model.CommandSpec;
@@ -137,6 +140,31 @@ class OutputTest {
         refused(folder);
         refused(folder.resolve("none/a"));
         refused(Files.createSymbolicLink(folder.resolve("round"), Path.of("round")));
+    }
+
+    /** /dev/full refuses every write as a full disk does, and its error names no file. */
+    @Test
+    void anErrorOfWritingNamesTheFile() throws IOException {
+        Path full = Path.of("/dev/full");
+        assumeTrue(Files.exists(full), "there is no /dev/full here");
+        Path file = folder.resolve("a");
+        Files.createSymbolicLink(
+                folder.resolve(".a." + ProcessHandle.current().pid() + ".part"), full);
+        Files.createSymbolicLink(folder.resolve("b.part"), full);
+        Path other = folder.resolve("b");
+        Map<Path, Executable> writers =
+                Map.of(
+                        file,
+                        () -> write(file, "text\n"),
+                        full,
+                        () -> write(full, "text\n"),
+                        other,
+                        () -> AtomicFile.write(other, c -> c.write(ByteBuffer.allocate(1))));
+        writers.forEach((named, writer) -> {
+            String message =
+                    String.valueOf(assertThrows(IOException.class, writer).getMessage());
+            assertEquals("cannot write " + named + ": No space left on device", message);
+        });
     }
 
     @Test

@@ -54,8 +54,8 @@ final class StateFile {
                     });
         } catch (IOException e) {
             throw new IOException(
-                    "cannot save %s bytes of optimizer state to %s, which is as it was: %s"
-                            .formatted(fileSize(buffers), file, e),
+                    "cannot save %s bytes of optimizer state, the file is as it was: %s"
+                            .formatted(fileSize(buffers), e),
                     e);
         }
         Path folder = file.toAbsolutePath().getParent();

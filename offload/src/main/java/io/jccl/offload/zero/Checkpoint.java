@@ -143,8 +143,8 @@ final class Checkpoint {
             AtomicFile.force(folder);
         } catch (IOException e) {
             throw new IOException(
-                    "cannot save %s bytes of state to %s: %s; what was saved before is as it was"
-                            .formatted(h.dataBytes(), file, e),
+                    "cannot save %s bytes of state: %s; what was saved before is as it was"
+                            .formatted(h.dataBytes(), e),
                     e);
         }
     }
