@@ -27,6 +27,7 @@ import io.jccl.cli.shell.Version;
 import io.jccl.cli.topo.TopoCommand;
 import io.jccl.cli.train.FitDemo;
 import io.jccl.cli.train.TrainCommand;
+import java.io.IOException;
 import java.io.PrintWriter;
 import java.util.Arrays;
 import java.util.HashMap;
@@ -274,7 +275,7 @@ public final class Main {
             out.flush();
             return 2;
         }
-        return withHandlers(top, out, err).execute(args);
+        return status(withHandlers(top, out, err), args);
     }
 
     /**
@@ -297,7 +298,20 @@ public final class Main {
         if (entry != null) {
             line.getCommandSpec().usageMessage().description(entry.about);
         }
-        return withHandlers(line, out, err).execute(renamed(name, args));
+        return status(withHandlers(line, out, err), renamed(name, args));
+    }
+
+    /** Executes, and ends with an error if the output of a success could not be written. */
+    private static int status(CommandLine line, String[] args) {
+        int status = line.execute(args);
+        if (status != 0 || !line.getOut().checkError()) {
+            return status;
+        }
+        IOException e = ClosedOutput.error();
+        // These two end early when nobody reads, or go on for the sake of the files they write.
+        Object command = line.getCommand();
+        boolean goesOn = command instanceof PerfCommand || command instanceof RunCommand;
+        return goesOn && ClosedOutput.caused(e) ? status : failure(e, line);
     }
 
     /** Arguments with today's names of options. */

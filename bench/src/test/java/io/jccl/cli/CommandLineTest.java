@@ -5,9 +5,12 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.jccl.cli.shell.ClosedOutput;
+import java.io.FilterWriter;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.io.StringWriter;
+import java.io.Writer;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -23,6 +26,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
 import picocli.CommandLine.Model.OptionSpec;
 
 /** One vocabulary: names of options, their help, and what the documentation writes of them. */
@@ -56,6 +60,35 @@ class CommandLineTest {
                     .collect(Collectors.toSet());
 
     private record Outcome(int status, String out, String err) {}
+
+    /** A disk or a reader that takes no output: nobody may take that for a success. */
+    @ParameterizedTest
+    @ValueSource(
+            strings = {
+                "version",
+                "--help",
+                "help plan",
+                "completion",
+                "plan --params 1B --json",
+                "matmul --size 64 --json"
+            })
+    void outputThatCannotBeWrittenIsAnError(String line) {
+        StringWriter err = new StringWriter();
+        Writer full =
+                new FilterWriter(Writer.nullWriter()) {
+                    @Override
+                    public void write(String s, int from, int count) throws IOException {
+                        throw new IOException("No space left on device");
+                    }
+                };
+        int status = Main.execute(line.split(" "), new PrintWriter(full), new PrintWriter(err));
+        if (ClosedOutput.isPipe()) {
+            assertEquals(141, status);
+        } else {
+            assertEquals(1, status);
+            assertTrue(err.toString().endsWith(": standard output cannot be written\n"));
+        }
+    }
 
     private static Outcome jccl(String line) {
         StringWriter out = new StringWriter();
