@@ -17,6 +17,7 @@ import io.jccl.train.GptShape.Weight;
 import java.io.IOException;
 import java.lang.foreign.MemorySegment;
 import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
@@ -93,6 +94,15 @@ final class WeightFiles {
                 fill(model, state, steps, experts, part.expertLayers());
             }
             return steps;
+        } catch (NoSuchFileException e) {
+            throw new IOException(
+                    folder && !has(from, MODEL)
+                            ? "%s has no %s: it is not a saved model, or its --save did not finish"
+                                    .formatted(from, MODEL)
+                            : ("%s is missing, but the index in %s names it: the --save did not"
+                                            + " finish, or not all files were copied")
+                                    .formatted(e.getFile(), from),
+                    e);
         }
     }
 
@@ -183,15 +193,27 @@ final class WeightFiles {
         try {
             if (t.transposed()) {
                 readTurned(in, t, w, values);
-                return;
+            } else {
+                long run = w.run(part.tensorRanks());
+                for (long i = 0; i < values.count(); i += run) {
+                    long from = w.index(i, part.tensorRank(), part.tensorRanks());
+                    in.read(t.name(), from, values.slice(i, run));
+                }
             }
-            long run = w.run(part.tensorRanks());
-            for (long i = 0; i < values.count(); i += run) {
-                long from = w.index(i, part.tensorRank(), part.tensorRanks());
-                in.read(t.name(), from, values.slice(i, run));
-            }
+            checkFinite(values.asSegment());
         } catch (IOException e) {
             throw new JcclException("tensor " + t.name() + " cannot be read: " + e.getMessage(), e);
+        }
+    }
+
+    /** With one value that is not finite, the first step fails on all of them. */
+    private static void checkFinite(MemorySegment values) throws IOException {
+        for (long at = 0; at < values.byteSize(); at += Float.BYTES) {
+            float value = values.get(JAVA_FLOAT_UNALIGNED, at);
+            if (!Float.isFinite(value)) {
+                throw new IOException(
+                        "it has the value " + value + ", expected finite numbers; save it again");
+            }
         }
     }
 

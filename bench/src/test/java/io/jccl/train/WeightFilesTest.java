@@ -230,11 +230,11 @@ class WeightFilesTest {
         Corpus corpus = Corpus.of(MADE.resolve("text.txt"));
         Path start = MADE.resolve("start.safetensors");
         try (Safetensors in = Safetensors.open(start)) {
-            for (String how : List.of("missing", "shape", "type")) {
+            for (String how : List.of("missing", "shape", "type", "nan")) {
                 List<WeightTensor> tensors = new ArrayList<>();
                 for (String name : in.names()) {
                     WeightTensor t = in.tensor(name);
-                    if (!name.equals("block1.w2")) {
+                    if (!name.equals("block1.w2") || how.equals("nan")) {
                         tensors.add(t);
                     } else if (how.equals("shape")) {
                         tensors.add(new WeightTensor(name, t.type(), List.of(16L, 64L)));
@@ -243,12 +243,25 @@ class WeightFilesTest {
                     }
                 }
                 Path file = folder.resolve(how + ".safetensors");
-                SafetensorsWriter.write(file, Map.of(), tensors, t -> zeros(t));
+                SafetensorsWriter.write(
+                        file,
+                        Map.of(),
+                        tensors,
+                        t -> {
+                            Buffer values = zeros(t);
+                            if (how.equals("nan") && t.name().equals("block1.w2")) {
+                                values.set(77, Double.NaN);
+                            }
+                            return values;
+                        });
                 refused(
                         switch (how) {
                             case "missing" -> "has no tensor block1.w2";
                             case "shape" ->
                                     "tensor block1.w2 has the shape [16, 64], expected [64, 16]";
+                            case "nan" ->
+                                    "tensor block1.w2 cannot be read: it has the value NaN,"
+                                            + " expected finite numbers";
                             default -> "tensor block1.w2 is of type I32";
                         },
                         settings("dp=2 zero=1", 0, Adam.defaults(), 1, corpus, file, null),
@@ -263,6 +276,17 @@ class WeightFilesTest {
                 "so it was cut",
                 settings("single", 0, Adam.defaults(), 1, corpus, cut, null),
                 corpus);
+    }
+
+    @Test
+    void missingFilesAreRefusedByName() throws IOException {
+        Corpus corpus = Corpus.of(MADE.resolve("text.txt"));
+        RunSettings s = settings("single", 0, Adam.defaults(), 1, corpus, folder, null);
+        refused(folder + " has no model.safetensors: it is not a saved model", s, corpus);
+        String part = "model-00001-of-00002.safetensors";
+        SafetensorsWriter.writeIndex(
+                folder.resolve(WeightFiles.MODEL + Safetensors.INDEX), Map.of("w", part), 4);
+        refused(folder.resolve(part) + " is missing, but the index in " + folder, s, corpus);
     }
 
     private static Buffer zeros(WeightTensor t) {
