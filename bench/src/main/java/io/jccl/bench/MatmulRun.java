@@ -185,21 +185,9 @@ public final class MatmulRun implements AutoCloseable {
     private void fill() {
         long widest = Math.max(plan.tile(comm.rank(), 0).count(), plan.depth());
         long longest = Math.max(plan.depth(), plan.width());
-        Buffer through = store == null ? null : pinned.allocate(DataType.FLOAT32, widest * longest);
-        for (int i = 0; i < plan.high(); i++) {
-            Part t = plan.tile(comm.rank(), i);
-            Part high = new Part(rows.from() + t.from(), t.count());
-            for (int q = 0; q < panels.size(); q++) {
-                Part deep = new Part(panels.get(q).from(), panels.get(q).count());
-                a[i][q] = home("a." + i + "." + q, MatmulInputs.A, high, deep, through);
-            }
-        }
-        for (int q = 0; q < panels.size(); q++) {
-            MatmulPlan.Panel panel = panels.get(q);
-            for (int j = 0; j < plan.strips() && panel.owner() == comm.rank(); j++) {
-                Part deep = new Part(panel.from(), panel.count());
-                b[q][j] = home("b." + q + "." + j, MatmulInputs.B, deep, plan.strip(j), through);
-            }
+        try (@Nullable Buffer through =
+                store == null ? null : pinned.allocate(DataType.FLOAT32, widest * longest)) {
+            fillInputs(through);
         }
         for (int i = 0; i < plan.high(); i++) {
             for (int j = 0; j < plan.strips(); j++) {
@@ -215,8 +203,23 @@ public final class MatmulRun implements AutoCloseable {
             long count = plan.tile(comm.rank(), 0).count() * plan.width();
             staging[s] = add(pinned.allocate(DataType.FLOAT32, count));
         }
-        if (through != null) {
-            through.close();
+    }
+
+    private void fillInputs(@Nullable Buffer through) {
+        for (int i = 0; i < plan.high(); i++) {
+            Part t = plan.tile(comm.rank(), i);
+            Part high = new Part(rows.from() + t.from(), t.count());
+            for (int q = 0; q < panels.size(); q++) {
+                Part deep = new Part(panels.get(q).from(), panels.get(q).count());
+                a[i][q] = home("a." + i + "." + q, MatmulInputs.A, high, deep, through);
+            }
+        }
+        for (int q = 0; q < panels.size(); q++) {
+            MatmulPlan.Panel panel = panels.get(q);
+            for (int j = 0; j < plan.strips() && panel.owner() == comm.rank(); j++) {
+                Part deep = new Part(panel.from(), panel.count());
+                b[q][j] = home("b." + q + "." + j, MatmulInputs.B, deep, plan.strip(j), through);
+            }
         }
     }
 

@@ -231,7 +231,13 @@ public final class OffloadRun implements AutoCloseable {
 
     private void fill(@Nullable TierStore store) {
         long count = config.layerBytes() / 8;
-        Buffer through = store == null ? null : tiers.pinned().allocate(DataType.INT64, count);
+        try (@Nullable Buffer through =
+                store == null ? null : tiers.pinned().allocate(DataType.INT64, count)) {
+            fill(store, count, through);
+        }
+    }
+
+    private void fill(@Nullable TierStore store, long count, @Nullable Buffer through) {
         for (int i = 0; i < config.layers(); i++) {
             Buffer home = through;
             if (home == null) {
@@ -260,9 +266,6 @@ public final class OffloadRun implements AutoCloseable {
                 layer = layer.withGradients(LayerTensor.pinned("gradients", g));
             }
             layers.add(layer);
-        }
-        if (through != null) {
-            through.close();
         }
     }
 
