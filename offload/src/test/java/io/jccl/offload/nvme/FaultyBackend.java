@@ -30,6 +30,9 @@ final class FaultyBackend implements IoBackend {
     /** Operations wait for it. */
     volatile @Nullable CountDownLatch gate;
 
+    /** Flushes of the data begin with it. */
+    volatile Runnable beforeFlush = () -> {};
+
     /** Changes of the drive before the power goes. */
     volatile int power = Integer.MAX_VALUE;
 
@@ -122,6 +125,7 @@ final class FaultyBackend implements IoBackend {
 
             @Override
             public void force() throws IOException {
+                beforeFlush.run();
                 change();
                 if (forceFails) {
                     throw new IOException("Input/output error");

@@ -33,6 +33,7 @@ import java.util.Map;
 import java.util.OptionalLong;
 import java.util.Random;
 import java.util.concurrent.CancellationException;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
@@ -389,6 +390,41 @@ class NvmeFaultTest {
             first.await(WAIT);
             second.await(WAIT);
             late.getFirst().await(WAIT);
+        }
+    }
+
+    /** Otherwise the manifest would have the checksums of blocks that change after the flush. */
+    @Test
+    void writesWaitForTheEndOfACommit() throws Exception {
+        CountDownLatch flushing = new CountDownLatch(1);
+        CompletableFuture<Boolean> gate = new CompletableFuture<>();
+        try (NvmeStore store = committed()) {
+            Region region = region(store);
+            region.write(b).await(WAIT);
+            faults.beforeFlush = () -> {
+                flushing.countDown();
+                gate.join();
+            };
+            List<IoTicket> late = new ArrayList<>();
+            Thread commit = Thread.ofPlatform().start(() -> store.commit(2));
+            Thread write = Thread.ofPlatform().unstarted(() -> late.add(region.write(a)));
+            try {
+                flushing.await();
+                write.start();
+                while (write.isAlive() && write.getState() != Thread.State.TIMED_WAITING) {
+                    Thread.onSpinWait();
+                }
+                assertTrue(write.isAlive(), "written while a commit was in progress");
+            } finally {
+                gate.complete(true);
+            }
+            commit.join();
+            write.join();
+            late.getFirst().await(WAIT);
+        }
+        try (NvmeStore store = open()) {
+            assertEquals(OptionalLong.of(2), store.committedStep());
+            assertHolds(store, b);
         }
     }
 
