@@ -59,15 +59,17 @@ public record Evaluation(int every, double share, int batches, int sample) {
         int trained = trained(length);
         int held = length - trained;
         if (trained <= context + 1 || (every > 0 && held <= context + 1)) {
+            String share = held < trained ? "larger" : "smaller";
             throw new IllegalArgumentException(
-                    ("--context is %s, but the text has %s tokens%s; give a longer text or a"
-                                    + " smaller context")
+                    "--context is %s, but the text has %s tokens%s a longer text or less context"
                             .formatted(
                                     context,
                                     length,
                                     every == 0
-                                            ? ""
-                                            : ", " + held + " of them held out by --eval-share"));
+                                            ? "; give"
+                                            : (", %s of them held out by --eval-share; give a %s"
+                                                            + " share,")
+                                                    .formatted(held, share)));
         }
     }
 }

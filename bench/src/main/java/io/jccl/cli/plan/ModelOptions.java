@@ -183,6 +183,10 @@ final class ModelOptions {
                             + (layers == null ? "--layers" : "--hidden")
                             + "; a shape takes both --layers and --hidden");
         }
+        if (heads != null && heads > 0 && hidden % heads != 0) {
+            throw new ParameterException(
+                    line, "--heads is " + heads + ", expected a divisor of --hidden " + hidden);
+        }
         int a = heads == null ? Math.max(1, Math.round(hidden / 128f)) : heads;
         Model found = shaped(layers, hidden, a, groups == null ? a : groups, v, s);
         return parameters == null ? found : found.withParameters(parameters);

@@ -361,7 +361,11 @@ public final class FitDemo extends Subcommand {
                         + ", ranks times micro-batches");
         require(
                 s.learningRate() > 0 && s.learningRate() < Float.MAX_VALUE,
-                "--lr is " + s.learningRate() + ", expected a number above 0");
+                "--lr is "
+                        + s.learningRate()
+                        + ", expected a number above 0 and below "
+                        + Float.MAX_VALUE
+                        + ", the largest of float32");
         long most = 1L << 40;
         memory("--device-memory", s.deviceBytes(), s.ranks(), most);
         memory("--host-memory", s.hostBytes(), s.ranks(), most);

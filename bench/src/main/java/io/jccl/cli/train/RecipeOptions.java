@@ -101,12 +101,11 @@ final class RecipeOptions {
 
     @Option(
             names = "--loss-scale",
-            defaultValue = "65536",
             paramLabel = "<x>",
             description =
                     "First factor of the loss with --fp16, halved when gradients overflow and doubled"
-                            + " after 2000 steps without (default: ${DEFAULT-VALUE}).")
-    double lossScale;
+                            + " after 2000 steps without (default: 65536).")
+    @Nullable Double lossScale;
 
     @Option(
             names = "--no-decay",
@@ -144,7 +143,11 @@ final class RecipeOptions {
     Recipe recipe() {
         require(
                 learningRate > 0 && learningRate < Float.MAX_VALUE,
-                "--lr is " + learningRate + ", expected a number above 0");
+                "--lr is "
+                        + learningRate
+                        + ", expected a number above 0 and below "
+                        + Float.MAX_VALUE
+                        + ", the largest of float32");
         List<Recipe.Group> groups = new ArrayList<>();
         OptionalDouble none = OptionalDouble.of(0);
         for (String s : scales) {
@@ -170,7 +173,7 @@ final class RecipeOptions {
                 new RateSchedule(shape(), warmup, minimum, decay),
                 clip == null ? Double.POSITIVE_INFINITY : clip,
                 groups,
-                lossScale);
+                lossScale == null ? Recipe.SCALE : lossScale);
     }
 
     private RateSchedule.Shape shape() {

@@ -211,6 +211,11 @@ public final class TrainCommand extends Subcommand {
                 "--router is "
                         + model.routing().label()
                         + ", but the model has no experts; give --experts");
+        require(
+                compare != null || model.float16 || update.lossScale == null,
+                "--loss-scale is "
+                        + update.lossScale
+                        + ", but gradients are not float16; give --fp16, or leave it out");
         weights.check(compare != null, resume != null);
         model.size.load(weights.load);
         metrics.check(compare != null);

@@ -362,6 +362,7 @@ class PlanCommandTest {
         "--hidden 24, --layers",
         "--heads 24, --layers",
         "--layers 24 --hidden 128 --heads 129, 129",
+        "--layers 2 --hidden 7 --heads 2, 'is 2, expected a divisor of --hidden 7'",
         "--layers 0 --hidden 128, layers is 0",
         "--layers x --hidden 128, x",
         "--params 12, embeddings",

@@ -65,10 +65,16 @@ public final class HostDevice implements Device {
             return HostBuffer.owned(this, s, type, count, HostBuffer.PRIVATE, 0, arena::close);
         } catch (OutOfMemoryError e) {
             arena.close();
+            String why = String.valueOf(e.getMessage());
+            // The JVM's own limit has such a message; otherwise the system has refused it.
+            String limit =
+                    why.startsWith("Cannot reserve")
+                            ? "-XX:MaxDirectMemorySize"
+                            : "the process's limit (ulimit -v)";
             throw new JcclException(
                     ("no memory for a buffer of %s elements of %s (%s bytes): %s; free other"
-                                    + " buffers, or raise -XX:MaxDirectMemorySize")
-                            .formatted(count, type.label(), bytes, e.getMessage()),
+                                    + " buffers, or raise %s")
+                            .formatted(count, type.label(), bytes, why, limit),
                     e);
         }
     }
