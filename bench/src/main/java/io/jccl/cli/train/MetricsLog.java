@@ -40,6 +40,11 @@ final class MetricsLog implements TrainRun.Report, AutoCloseable {
 
     /** What is written after a step, or at the beginning. */
     private interface Sink {
+        /** Prepares a file that is there, and returns whether it goes on. */
+        default boolean resumes(Path file) throws IOException {
+            return true;
+        }
+
         ByteBuffer step(Metrics m);
 
         ByteBuffer start(boolean resumed);
@@ -146,7 +151,7 @@ final class MetricsLog implements TrainRun.Report, AutoCloseable {
     }
 
     private static FileChannel open(Log log, boolean resumed) throws IOException {
-        boolean adds = resumed && Files.exists(log.file);
+        boolean adds = resumed && Files.exists(log.file) && log.sink.resumes(log.file);
         OpenOption[] how =
                 adds
                         ? new OpenOption[] {StandardOpenOption.APPEND}
@@ -181,6 +186,29 @@ final class MetricsLog implements TrainRun.Report, AutoCloseable {
     }
 
     private static final class Table implements Sink {
+        /** Cuts off a row that a killed run did not complete. */
+        @Override
+        public boolean resumes(Path file) throws IOException {
+            if (!Files.isRegularFile(file)) {
+                return true;
+            }
+            try (FileChannel c =
+                    FileChannel.open(file, StandardOpenOption.READ, StandardOpenOption.WRITE)) {
+                ByteBuffer head = ByteBuffer.allocate(COLUMNS.length());
+                c.read(head, 0);
+                if (!COLUMNS.startsWith(StandardCharsets.UTF_8.decode(head.flip()).toString())) {
+                    return true; // not such a table
+                }
+                ByteBuffer last = ByteBuffer.allocate(1);
+                long end = c.size();
+                while (end > 0 && (c.read(last.clear(), end - 1) < 1 || last.get(0) != '\n')) {
+                    end--;
+                }
+                c.truncate(end);
+                return end > 0;
+            }
+        }
+
         @Override
         public ByteBuffer start(boolean resumed) {
             return bytes(resumed ? "" : COLUMNS);

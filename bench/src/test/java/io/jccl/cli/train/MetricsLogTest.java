@@ -110,6 +110,18 @@ class MetricsLogTest {
         assertEquals(
                 List.of("step", "1", "2", "3", "4", "5", "6"),
                 Files.readAllLines(more).stream().map(l -> l.split(",", -1)[0]).toList());
+        // A run that is killed while it writes leaves a part of a row, or of the first line.
+        String whole = Files.readString(more);
+        Files.writeString(more, whole + "7,3.1");
+        assertEquals(0, train(common + " --steps 7 --resume"), err::toString);
+        List<String> rows = Files.readAllLines(more);
+        assertEquals(whole, String.join("\n", rows.subList(0, 7)) + "\n");
+        assertEquals(6, rows.get(7).split(",", -1).length, rows.get(7));
+        Files.writeString(more, "step,lo");
+        assertEquals(0, train(common + " --steps 8 --resume"), err::toString);
+        rows = Files.readAllLines(more);
+        assertEquals(MetricsLog.COLUMNS, rows.getFirst() + "\n");
+        assertEquals(2, rows.size());
     }
 
     @Test
