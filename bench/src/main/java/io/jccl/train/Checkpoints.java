@@ -10,6 +10,7 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.error.JcclException;
 import io.jccl.internal.AtomicFile;
+import io.jccl.internal.FolderLock;
 import java.io.IOException;
 import java.lang.foreign.MemorySegment;
 import java.nio.ByteBuffer;
@@ -27,6 +28,7 @@ import java.util.List;
 import java.util.function.Consumer;
 import java.util.regex.Pattern;
 import java.util.stream.Stream;
+import org.jspecify.annotations.Nullable;
 
 /**
  * Checkpoints of a run in a folder: {@code step-N} with a folder for each part of the model and
@@ -34,12 +36,15 @@ import java.util.stream.Stream;
  * which names the newest one. A rank may therefore die at any time. Two checkpoints are kept; if
  * the newest is damaged, all ranks fall back to the other one.
  */
-final class Checkpoints {
+final class Checkpoints implements AutoCloseable {
     static final String LATEST = "latest.json";
     private static final String WHOLE = "step.json";
 
     /** In {@link #LATEST}: whether the step has {@link #WHOLE}. */
     private static final String MARKED = "marked";
+
+    /** In {@link #WHOLE}: with which compression and on how many ranks state was carried. */
+    private static final String CARRIED = "carried";
 
     private static final String STEP = "step-";
     private static final String MODEL = "model";
@@ -57,6 +62,8 @@ final class Checkpoints {
 
     private final Path folder;
     private final ObjectNode description;
+    private final String carried;
+    private @Nullable FolderLock lock;
 
     Checkpoints(Path folder, Corpus corpus, RunSettings s) {
         this.folder = folder;
@@ -84,12 +91,25 @@ final class Checkpoints {
         description.put("ep", t.expert());
         // Files of whole parameters and of shards differ, in the parameters too.
         description.put("sharded", t.sharded());
+        // Of a run that differs here, each rank begins with nothing carried.
+        carried = t.compressLabel() + " on " + t.data();
     }
 
-    /** Saves or loads in a folder. */
+    /** Saves in a folder. */
     @FunctionalInterface
-    interface Workspace {
-        void in(Path folder) throws IOException;
+    interface Writer {
+        void to(Path folder) throws IOException;
+    }
+
+    /** Loads from a folder. */
+    @FunctionalInterface
+    interface Reader {
+        /**
+         * Loads this rank's files.
+         *
+         * @param carried whether they include all that compression carries
+         */
+        void from(Path folder, boolean carried) throws IOException;
     }
 
     /**
@@ -99,7 +119,7 @@ final class Checkpoints {
      * @param step steps taken
      * @param work writes this rank's files to a folder
      */
-    void save(Communicator world, int step, Workspace work) throws IOException {
+    void save(Communicator world, int step, Writer work) throws IOException {
         Path target = folder.resolve(STEP + step);
         try {
             save(world, step, target, work);
@@ -111,25 +131,50 @@ final class Checkpoints {
         }
     }
 
-    private void save(Communicator world, int step, Path target, Workspace work)
-            throws IOException {
+    private void save(Communicator world, int step, Path target, Writer work) throws IOException {
         if (world.rank() == 0 && Files.exists(target)) {
             // Left by an interrupted or diverged run: a mixture would look complete.
             remove(target);
         }
         meet(world);
         Files.createDirectories(target);
-        work.in(target);
+        work.to(target);
         // A rank that cannot write does not get here, and the others notice.
         meet(world);
         if (world.rank() == 0) {
             ObjectNode latest = description.deepCopy();
             latest.put("step", step);
             latest.put(MARKED, true);
+            latest.put(CARRIED, carried);
             String text = latest.toPrettyString() + "\n";
             write(target.resolve(WHOLE), text);
             write(folder.resolve(LATEST), text);
             removeOld(step);
+        }
+    }
+
+    /**
+     * Keeps other runs out until this is closed: their files would mix. Rank 0 calls it.
+     *
+     * @throws IOException if another run uses the folder
+     */
+    void lock() throws IOException {
+        try {
+            lock = FolderLock.take(Files.createDirectories(folder));
+        } catch (FolderLock.HeldException e) {
+            throw new IOException(
+                    "another run (process %s) saves in %s; give another folder, or end it first"
+                            .formatted(e.process(), folder),
+                    e);
+        } catch (IOException e) {
+            // Some network file systems have no locks.
+        }
+    }
+
+    @Override
+    public void close() {
+        if (lock != null) {
+            lock.close();
         }
     }
 
@@ -243,7 +288,7 @@ final class Checkpoints {
      * @param warn called on rank 0 with one line on which steps were skipped and why
      * @return the number of steps taken before
      */
-    int load(Communicator world, int wanted, Workspace work, Consumer<String> warn)
+    int load(Communicator world, int wanted, Reader work, Consumer<String> warn)
             throws IOException {
         boolean newest = wanted == RunSettings.NEWEST;
         List<String> faults = new ArrayList<>();
@@ -268,13 +313,14 @@ final class Checkpoints {
      * Empty if all ranks have loaded the step, otherwise the message of the first rank that has
      * not.
      */
-    private String attempt(Communicator world, int step, Workspace work) {
+    private String attempt(Communicator world, int step, Reader work) {
         // Per rank: the step, whether it failed on its own, and its message.
         int failed = 0;
         String text = "";
         try {
-            checkWhole(step);
-            work.in(folder.resolve(STEP + step));
+            JsonNode run = checkWhole(step);
+            work.from(
+                    folder.resolve(STEP + step), run.path(CARRIED).asText("").equals(carried));
         } catch (IOException e) {
             failed = 2;
             text = text(e);
@@ -355,15 +401,16 @@ final class Checkpoints {
         return folder.resolve(STEP + step).resolve(WHOLE);
     }
 
-    /** Fails if a step is missing, of another run, or incomplete. */
-    private void checkWhole(int step) throws IOException {
+    /** The description of a step; fails if it is missing, of another run, or incomplete. */
+    private JsonNode checkWhole(int step) throws IOException {
         Path marker = marker(step);
         if (!isFolder(folder.resolve(STEP + step))) {
             throw new NoSuchFileException(folder.resolve(STEP + step).toString());
         }
         if (Files.exists(marker)) {
-            check(marker, read(marker));
-            return;
+            JsonNode run = read(marker);
+            check(marker, run);
+            return run;
         }
         Path latest = folder.resolve(LATEST);
         JsonNode named = Files.exists(latest) ? read(latest) : MissingNode.getInstance();
@@ -371,6 +418,7 @@ final class Checkpoints {
         if (named.path(MARKED).asBoolean() || named.path("step").asInt(-1) != step) {
             throw new IOException(marker + " is not there, so not all ranks had saved this step");
         }
+        return named;
     }
 
     private JsonNode read(Path file) throws IOException {

@@ -418,11 +418,11 @@ public final class GptTrainer implements AutoCloseable {
     }
 
     void save(Checkpoints to) throws IOException {
-        to.save(world, step, folder -> files(folder, true));
+        to.save(world, step, folder -> files(folder, true, false));
     }
 
     void load(Checkpoints from, int wanted, Consumer<String> warn) throws IOException {
-        step = from.load(world, wanted, folder -> files(folder, false), warn);
+        step = from.load(world, wanted, (folder, carried) -> files(folder, false, carried), warn);
     }
 
     /** Sets the state from files of any layout. All ranks call it. */
@@ -445,7 +445,7 @@ public final class GptTrainer implements AutoCloseable {
     }
 
     /** Each part of the model has a folder, shared by its replicas. */
-    private void files(Path folder, boolean save) throws IOException {
+    private void files(Path folder, boolean save, boolean carried) throws IOException {
         String at = "pp" + mesh.coordinate(PIPELINE);
         Path dense = folder.resolve(at + "-tp" + mesh.coordinate(TENSOR));
         String split = "-ep" + mesh.coordinate(EXPERT) + "-tp" + mesh.coordinate(TENSOR);
@@ -454,13 +454,13 @@ public final class GptTrainer implements AutoCloseable {
             Files.createDirectories(dense);
             store.save(dense);
         } else {
-            store.load(dense);
+            store.load(dense, carried);
         }
         if (experts != null && save) {
             Files.createDirectories(own);
             experts.save(own);
         } else if (experts != null) {
-            experts.load(own);
+            experts.load(own, carried);
         }
     }
 

@@ -114,8 +114,12 @@ interface ParameterStore extends AutoCloseable {
     /** Saves the state needed to resume. All ranks call it. */
     void save(Path folder) throws IOException;
 
-    /** Loads the saved state. All ranks call it. */
-    void load(Path folder) throws IOException;
+    /**
+     * Loads the saved state. All ranks call it.
+     *
+     * @param carried whether each rank had saved what compression carries
+     */
+    void load(Path folder, boolean carried) throws IOException;
 
     @Override
     void close();

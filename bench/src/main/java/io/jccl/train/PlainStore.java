@@ -235,12 +235,11 @@ final class PlainStore implements ParameterStore {
     }
 
     @Override
-    public void load(Path folder) throws IOException {
+    public void load(Path folder, boolean carried) throws IOException {
         steps = state.restore(file(folder));
-        Path carried = CarriedFile.in(folder, comm.rank(), comm.size());
-        // Missing if the number of ranks changed or gradients were not compressed before.
-        if (!reducer.carried().isEmpty() && Files.exists(carried)) {
-            CarriedFile.load(carried, reducer.carried());
+        Path file = CarriedFile.in(folder, comm.rank(), comm.size());
+        if (!reducer.carried().isEmpty() && (carried || Files.exists(file))) {
+            CarriedFile.load(file, reducer.carried());
         } else {
             // Discards the values of a damaged step.
             reducer.carried().forEach(Buffer::zero);

@@ -277,7 +277,7 @@ final class ShardedStore implements ParameterStore {
     }
 
     @Override
-    public void load(Path folder) throws IOException {
+    public void load(Path folder, boolean carried) throws IOException {
         zero.load(folder);
     }
 

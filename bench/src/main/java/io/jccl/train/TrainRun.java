@@ -11,6 +11,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import org.jspecify.annotations.Nullable;
 
 /** A training run, for all ranks of this process. */
 public final class TrainRun {
@@ -82,11 +83,8 @@ public final class TrainRun {
         boolean measures = world.size() > 1 && (localRanks == 1 || world.rank() == 0);
         Profile own = measures ? profile : null;
         try (own;
+                @Nullable Checkpoints checkpoints = checkpoints(world);
                 GptTrainer trainer = new GptTrainer(world, corpus, settings)) {
-            Checkpoints checkpoints =
-                    settings.checkpoint() == null
-                            ? null
-                            : new Checkpoints(settings.checkpoint(), corpus, settings);
             if (checkpoints != null && settings.resume() != RunSettings.START) {
                 trainer.load(checkpoints, settings.resume(), report::warn);
             } else if (settings.load() != null) {
@@ -181,6 +179,17 @@ public final class TrainRun {
                     new Window(to - from, waited * 1e-9, piped * 1e-9, window * 1e-9, times),
                     trainer);
         }
+    }
+
+    private @Nullable Checkpoints checkpoints(Communicator world) throws IOException {
+        if (settings.checkpoint() == null) {
+            return null;
+        }
+        Checkpoints checkpoints = new Checkpoints(settings.checkpoint(), corpus, settings);
+        if (world.rank() == 0) {
+            checkpoints.lock();
+        }
+        return checkpoints;
     }
 
     /** Measurements over a number of steps. */

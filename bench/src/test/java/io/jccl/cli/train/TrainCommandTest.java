@@ -10,6 +10,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import io.jccl.LocalJob;
 import io.jccl.cli.Main;
+import io.jccl.internal.FolderLock;
 import io.jccl.cli.launch.RunCommand;
 import io.jccl.cli.launch.RunCommandTest;
 import io.jccl.device.Buffer;
@@ -160,6 +161,11 @@ class TrainCommandTest {
                 "-g 1000 | -g is 1000, expected 1 to 256",
                 "--steps 0 | --steps is 0, expected 1 to 10000000",
                 "--lr NaN | --lr is NaN, expected a number above 0",
+                "--lr 1e300 | --lr is 1.0E300, expected a number above 0 and below 3.4028235E38",
+                "--loss-scale 4 | --loss-scale is 4.0, but gradients are not float16; give",
+                "--eval-every 5 --eval-share 0.0001 | 13 of them held out by --eval-share; give a"
+                        + " larger share, a longer text",
+                "--eval-every 5 --eval-share 0.9999 | give a smaller share, a longer text",
                 "--resume | --resume needs --checkpoint",
                 "--resume=x --checkpoint c | --resume is 'x', expected the number of a saved step",
                 "--checkpoint /dev/null | --checkpoint '/dev/null' is a file, expected a folder",
@@ -522,7 +528,7 @@ class TrainCommandTest {
         }
         try (Stream<Path> kept = Files.list(checkpoint)) {
             assertEquals(
-                    List.of("latest.json", "step-10", "step-8"),
+                    List.of("latest.json", "lock", "step-10", "step-8"),
                     kept.map(p -> p.getFileName().toString()).sorted().toList());
         }
         Path json = folder.resolve("a.json");
@@ -632,6 +638,7 @@ class TrainCommandTest {
                 "FLIPPED | --dp 2 | parameters.state",
                 "FLIPPED | --pp 2 | pp1-tp0/parameters.state",
                 "FLIPPED | --dp 2 --compress powersgd:2 | carried-1-of-2.state",
+                "MISSING | --dp 2 --compress topk:0.1 | carried-1-of-2.state",
                 "FLIPPED | --dp 2 --ep 2 --experts 2 | pp0-ep1-tp0-experts/parameters.state",
                 "CUT | --dp 2 --zero 3 | .shard",
                 "MISSING | --dp 2 --zero 1 | .shard"
@@ -694,23 +701,50 @@ class TrainCommandTest {
         assertEquals(0, r.status, r::toString);
     }
 
-    /** A carried file may be deleted, as the message of a damaged one says. */
+    /** A carried file of another compression may be deleted, as its message says. */
     @Tag("exhaustive")
     @Test
-    void carriedFileThatWasDeletedIsBegunAnew() throws IOException {
+    void carriedFilesThatWereDeletedAreBegunAnew() throws IOException {
         Path checkpoint = folder.resolve("checkpoint");
-        String common =
-                "--dp 2 --compress topk:0.1 --checkpoint-every 4 --checkpoint " + checkpoint;
-        assertEquals(0, run(common + " --steps 12").status);
-        Path carried = file(checkpoint.resolve("step-12"), "carried-1-of-2.state");
-        flip(carried);
-        Result r = run(common + " --resume=12 --steps 14");
+        String common = "--dp 2 --checkpoint " + checkpoint + " --compress ";
+        assertEquals(0, run(common + "topk:0.1 --steps 4").status);
+        Path step = checkpoint.resolve("step-4");
+        Result r = run(common + "powersgd:2 --resume=4 --steps 6");
         assertEquals(1, r.status);
-        assertTrue(r.err.contains(carried + " is damaged"), r.err);
-        assertTrue(r.err.contains("delete it to begin with nothing carried"), r.err);
-        Files.delete(carried);
-        r = run(common + " --resume=12 --steps 14");
+        assertTrue(r.err.contains("or delete the file to begin with nothing carried"), r.err);
+        Files.delete(file(step, "carried-0-of-2.state"));
+        Files.delete(file(step, "carried-1-of-2.state"));
+        r = run(common + "powersgd:2 --resume=4 --steps 6");
         assertEquals(0, r.status, r::toString);
+        r = run(common + "topk:0.1 --resume=4 --steps 6");
+        assertEquals(1, r.status);
+        assertTrue(r.err.contains("-of-2.state is not there"), r.err);
+        // As earlier versions wrote it.
+        Path mark = step.resolve("step.json");
+        Files.writeString(mark, Files.readString(mark).replaceFirst(",\\s*\"carried\".*", ""));
+        r = run(common + "topk:0.1 --resume=4 --steps 6");
+        assertEquals(0, r.status, r::toString);
+    }
+
+    @Test
+    void twoRunsDoNotSaveInOneFolder() throws IOException {
+        String line = "--dp 2 --checkpoint " + folder;
+        try (FolderLock lock = FolderLock.take(folder)) {
+            Result r = run(line);
+            assertEquals(1, r.status);
+            assertEquals(
+                    "jccl train: another run (process "
+                            + ProcessHandle.current().pid()
+                            + ") saves in "
+                            + folder
+                            + "; give another folder, or end it first\n",
+                    r.err,
+                    () -> lock + ": " + r);
+        }
+        // As one that was killed leaves it.
+        Files.writeString(FolderLock.file(folder), "1\n");
+        assertEquals(0, run(line).status);
+        assertEquals(0, run(line + " --resume").status);
     }
 
     /** Older steps go, the user's own files in them do not. */

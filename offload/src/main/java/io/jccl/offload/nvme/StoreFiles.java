@@ -1,6 +1,7 @@
 package io.jccl.offload.nvme;
 
 import io.jccl.error.JcclException;
+import io.jccl.internal.FolderLock;
 import io.jccl.offload.Budgets;
 import io.jccl.offload.OffloadMemoryException;
 import io.jccl.offload.Tier;
@@ -8,17 +9,14 @@ import java.io.IOException;
 import java.lang.foreign.MemorySegment;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
-import java.nio.channels.FileLock;
-import java.nio.charset.StandardCharsets;
+import java.nio.file.FileSystemException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.util.Collection;
 import java.util.List;
 import java.util.Objects;
-import java.util.Set;
 import java.util.UUID;
-import java.util.concurrent.ConcurrentHashMap;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -30,13 +28,6 @@ import org.jspecify.annotations.Nullable;
 final class StoreFiles {
     private static final String DATA = "data";
     private static final String MANIFEST = "manifest";
-    private static final String LOCK = "lock";
-
-    /**
-     * Folders that are open in this process. File locks do not help here: closing any channel of a
-     * file releases all locks of this process on it.
-     */
-    private static final Set<Path> OPEN = ConcurrentHashMap.newKeySet();
 
     final Path folder;
     final Path data;
@@ -49,7 +40,7 @@ final class StoreFiles {
     final Manifest.@Nullable Content restored;
 
     private final Budgets budgets;
-    private final @Nullable FileChannel lock;
+    private final @Nullable FolderLock lock;
     private final UUID id;
     private long fileEnd;
     private long taken;
@@ -74,77 +65,47 @@ final class StoreFiles {
         if (options.scratch()) {
             return new StoreFiles(real, budgets, options, backend, null);
         }
-        if (!OPEN.add(real)) {
-            throw new JcclException(
-                    "the store in "
-                            + real
-                            + " is open in this process already: close it first, or share it");
-        }
-        FileChannel lock = null;
+        FolderLock lock = lock(real);
         boolean done = false;
         try {
-            lock = lock(real);
             StoreFiles files = new StoreFiles(real, budgets, options, backend, lock);
             done = true;
             return files;
         } finally {
             if (!done) {
-                closeQuietly(lock);
-                OPEN.remove(real);
+                lock.close();
             }
         }
     }
 
-    private static FileChannel lock(Path folder) {
-        FileChannel channel;
+    private static FolderLock lock(Path folder) {
         try {
-            channel =
-                    FileChannel.open(
-                            folder.resolve(LOCK),
-                            StandardOpenOption.CREATE,
-                            StandardOpenOption.READ,
-                            StandardOpenOption.WRITE);
-        } catch (IOException e) {
+            return FolderLock.take(folder);
+        } catch (FolderLock.HeldException e) {
+            throw new JcclException(
+                    e.isOwn()
+                            ? "the store in "
+                                    + folder
+                                    + " is open in this process already: close it first, or share"
+                                    + " it"
+                            : ("the store in %s is in use by process %s: end it first, or use"
+                                            + " another folder")
+                                    .formatted(folder, e.process()),
+                    e);
+        } catch (FolderLock.ForeignException e) {
+            throw new CorruptStoreException(
+                    FolderLock.file(folder),
+                    0,
+                    "this is not the lock of a store",
+                    "a process id",
+                    "'" + e.content() + "'",
+                    "name another folder, or move the file away");
+        } catch (FileSystemException e) {
             throw new JcclException(
                     "folder " + folder + " cannot be written: " + e + "; change its permissions",
                     e);
-        }
-        boolean done = false;
-        try {
-            ByteBuffer text = ByteBuffer.allocate(32);
-            channel.read(text, 0);
-            String pid =
-                    new String(text.array(), 0, text.position(), StandardCharsets.US_ASCII).strip();
-            FileLock held = channel.tryLock();
-            if (held == null) {
-                throw new JcclException(
-                        ("the store in %s is in use by process %s: end it first, or use another"
-                                        + " folder")
-                                .formatted(folder, pid.isEmpty() ? "(unknown)" : pid));
-            }
-            if (!pid.matches("\\d*")) {
-                throw new CorruptStoreException(
-                        folder.resolve(LOCK),
-                        0,
-                        "this is not the lock of a store",
-                        "a process id",
-                        "'" + pid + "'",
-                        "name another folder, or move the file away");
-            }
-            channel.truncate(0);
-            channel.write(
-                    ByteBuffer.wrap(
-                            (ProcessHandle.current().pid() + "\n")
-                                    .getBytes(StandardCharsets.US_ASCII)),
-                    0);
-            done = true;
-            return channel;
         } catch (IOException e) {
             throw new JcclException("the lock of the store in " + folder + " fails: " + e, e);
-        } finally {
-            if (!done) {
-                closeQuietly(channel);
-            }
         }
     }
 
@@ -163,7 +124,7 @@ final class StoreFiles {
             Budgets budgets,
             NvmeOptions options,
             IoBackend backend,
-            @Nullable FileChannel lock) {
+            @Nullable FolderLock lock) {
         this.folder = folder;
         this.budgets = budgets;
         this.backend = backend;
@@ -381,8 +342,5 @@ final class StoreFiles {
         closeQuietly(file);
         budgets.give(Tier.NVME, taken);
         closeQuietly(lock);
-        if (lock != null) {
-            OPEN.remove(folder);
-        }
     }
 }
