@@ -378,7 +378,7 @@ class PlanCommandTest {
         "--params 1B --micro-batch 0, micro-batch is 0",
         "--params 1B --accumulate 0, accumulation is 0",
         "--params 1B --precision int4, bf16-states",
-        "--params 1B --optimizer lion, adamw",
+        "--params 1B --optimizer lions, adamw",
         "--params 1B --recompute some, selective",
         "--params 1B --offload disk, host or nvme",
         "--params 1B --offload nvme, --nvme-memory",
