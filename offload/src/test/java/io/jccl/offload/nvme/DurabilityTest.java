@@ -36,7 +36,11 @@ class DurabilityTest {
         Path real = folder.toRealPath();
         Path file = Files.createTempFile("jccl-flushed", ".jfr");
         try (Recording recording = new Recording()) {
-            recording.enable("jdk.FileForce").withThreshold(Duration.ZERO).withoutStackTrace();
+            recording
+                    .enable("jdk.FileForce")
+                    .withThreshold(Duration.ZERO)
+                    .with("throttle", "off")
+                    .withoutStackTrace();
             recording.start();
             work.run();
             recording.stop();
