@@ -57,6 +57,8 @@ public final class StoreHandshake {
     private @Nullable String lastSign;
     private long lastHeard;
 
+    private boolean member;
+
     /**
      * The handshake of one communicator.
      *
@@ -72,7 +74,10 @@ public final class StoreHandshake {
         this.size = size;
     }
 
-    /** Outcome of a handshake; the letter precedes the message in the store. */
+    /**
+     * Outcome of a handshake; the letter precedes the message in the store, for {@link #ALL_HERE}
+     * the number of ranks.
+     */
     private enum Verdict {
         ALL_HERE('+'),
         MISSING('?'),
@@ -94,8 +99,9 @@ public final class StoreHandshake {
      * @param timeout how long to wait for the others
      * @throws CollectiveTimeoutException on all ranks, if some did not come within the timeout of
      *     one; the message names them
-     * @throws JcclException on all ranks, if some differ or two claim the same rank; the message
-     *     names them with their hosts and process numbers
+     * @throws JcclException on all ranks, if some differ or two claim the same rank; on this one
+     *     alone, if the others were complete without it; the message names them with their hosts
+     *     and process numbers
      * @throws RankFailedException on all ranks, if one failed in the meantime
      */
     public void answer(List<Fact> facts, Duration timeout) {
@@ -115,9 +121,9 @@ public final class StoreHandshake {
         long deadline = System.nanoTime() + Deadline.nanos(timeout);
         String mine = RankInfo.own(rank, size, facts).write();
         if (!store.compareAndSet(key("card-" + rank), null, bytes(mine))) {
-            claimedTwice(mine);
-            return;
+            throw claimedTwice(mine);
         }
+        member = true;
         // Counted before it can be the first, so that a rank that reads the first knows that.
         long here = store.add(key("here"), 1);
         boolean first = store.compareAndSet(key("first"), null, bytes(rank + "\n" + mine));
@@ -128,13 +134,28 @@ public final class StoreHandshake {
         }
         String said = await(deadline, timeout, broken);
         throwUnlessAllHere(said);
+        if (!said.equals(Verdict.ALL_HERE.letter + Integer.toString(size))) {
+            member = false;
+            throw new JcclException(
+                    ("the ranks of communicator '%s' are complete without rank %s of %s: %s; if"
+                                    + " those are of another run, give this one its own store")
+                            .formatted(name, rank, size, differences(cards())));
+        }
+    }
+
+    /**
+     * Whether the others count on this rank: it came, and not to ranks that are complete without
+     * it, which its failure does not concern.
+     */
+    public boolean isMember() {
+        return member;
     }
 
     private static boolean differs(String mine, String other) {
         return !RankInfo.read(0, mine).fits(RankInfo.read(0, other));
     }
 
-    private void claimedTwice(String mine) {
+    private JcclException claimedTwice(String mine) {
         String before = String.valueOf(read("card-" + rank));
         String story =
                 ("two processes claim rank %s of communicator '%s': %s and %s; give each process"
@@ -146,9 +167,10 @@ public final class StoreHandshake {
                                 RankInfo.read(rank, before).process(),
                                 RankInfo.read(rank, mine).process());
         String said = verdict(Verdict.DIFFERENT, story);
-        throwUnlessAllHere(said);
-        // The other ranks were complete without this one.
-        throw new JcclException(story);
+        // What is not this story may be the end of an earlier run.
+        boolean failed = said.charAt(0) != Verdict.ALL_HERE.letter && !said.endsWith(story);
+        return new JcclException(
+                failed ? story + " (there ranks were told: " + said.substring(1) + ")" : story);
     }
 
     /** Waits for ranks that are still starting: they may differ too. */
@@ -184,15 +206,18 @@ public final class StoreHandshake {
 
     /** Writes the verdict if ranks differ, or if none is missing. */
     private void judge(long deadline) {
-        String where = "communicator '" + name + "'";
         List<RankInfo> cards = cards();
-        if (RankInfo.differences(where, cards) != null) {
+        if (differences(cards) != null) {
             awaitRest(deadline);
-            String wrong = Objects.requireNonNull(RankInfo.differences(where, cards()));
+            String wrong = Objects.requireNonNull(differences(cards()));
             String unused = verdict(Verdict.DIFFERENT, wrong);
         } else if (cards.size() == size) {
-            String unused = verdict(Verdict.ALL_HERE, "");
+            String unused = verdict(Verdict.ALL_HERE, Integer.toString(size));
         }
+    }
+
+    private @Nullable String differences(List<RankInfo> cards) {
+        return RankInfo.differences("communicator '" + name + "'", cards);
     }
 
     private String await(

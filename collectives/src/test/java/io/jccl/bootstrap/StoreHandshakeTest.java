@@ -1,8 +1,10 @@
 package io.jccl.bootstrap;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.CollectiveTimeoutException;
@@ -286,6 +288,52 @@ class StoreHandshakeTest {
                     story(call(store, LONG, List.of(Rank.of(1, 2))), JcclException.class),
                     "two processes claim rank 1",
                     "earlier run");
+        }
+    }
+
+    /** Such as a process of another run, given the same store while the first one works. */
+    @Test
+    void whoComesToACompleteCommunicatorOfAnotherSizeFailsAlone() throws InterruptedException {
+        try (Store store = Store.inMemory()) {
+            assertEquals(Arrays.asList(null, null), call(store, LONG, world(2)));
+            names(
+                    story(call(store, LONG, List.of(Rank.of(2, 3))), JcclException.class),
+                    "'world' are complete without rank 2 of 3",
+                    "rank 0 2 (" + HERE,
+                    "rank 2 3 (" + HERE);
+        }
+    }
+
+    /** What an earlier run was told is not the whole story of this one. */
+    @Test
+    void whoClaimsANumberOfAFailedRunIsToldBoth() throws InterruptedException {
+        try (Store store = Store.inMemory()) {
+            List<Rank> zero = List.of(Rank.of(0, 2));
+            story(call(store, Duration.ofMillis(1), zero), CollectiveTimeoutException.class);
+            names(
+                    story(call(store, LONG, zero), JcclException.class),
+                    "two processes claim rank 0",
+                    "earlier run",
+                    "ranks were told: rank(s) 1 of 2 did not come");
+        }
+    }
+
+    @Test
+    void onlyAMembersFailureConcernsTheOthers() throws InterruptedException {
+        try (Store store = Store.inMemory()) {
+            assertEquals(Arrays.asList(null, null), call(store, LONG, world(2)));
+            for (Rank r : List.of(Rank.of(1, 2), Rank.of(2, 3))) {
+                StoreHandshake intruder = new StoreHandshake(store, "world", r.rank, r.size);
+                assertThrows(
+                        JcclException.class,
+                        () -> intruder.answer(List.of(versionOfNccl(r.version)), LONG));
+                assertFalse(intruder.isMember());
+            }
+            StoreHandshake missed = new StoreHandshake(store, "other", 0, 2);
+            assertThrows(
+                    CollectiveTimeoutException.class,
+                    () -> missed.answer(List.of(), Duration.ofMillis(1)));
+            assertTrue(missed.isMember());
         }
     }
 
