@@ -583,7 +583,7 @@ public interface Communicator extends AutoCloseable {
      * they join again through the store of this communicator; without {@code abort} it needs NCCL
      * 2.27.
      *
-     * @param excluded ranks to leave out, not this one
+     * @param excluded ranks to leave out, not this one; none for a communicator of all
      * @param abort whether to end operations in flight first, as after a failure; this communicator
      *     is unusable afterwards
      * @return the new communicator

@@ -63,7 +63,7 @@ public interface NcclCommunicator extends Communicator {
      * Creates a communicator with this one's ranks and new ones, which call {@link #joinGrown}. All
      * ranks of this communicator call it. Needs NCCL 2.29.
      *
-     * @param name name of the new communicator in the store
+     * @param name name of the new communicator in the store, which no other there has had
      * @param size number of ranks of the new communicator, larger than now
      * @return the new communicator, in which this rank keeps its number
      */
@@ -71,7 +71,8 @@ public interface NcclCommunicator extends Communicator {
 
     /**
      * Stops operations in flight; the communicator remains usable for {@link #split}, {@link
-     * #shrink} and closing. Needs NCCL 2.28.7.
+     * #shrink} and closing, and other operations throw {@link IllegalStateException}. Needs NCCL
+     * 2.28.7.
      */
     void revoke();
 

@@ -302,6 +302,12 @@ class NcclArgumentTest {
                         "0 to 1"),
                 row("grow to less", iae, f -> f.nccl.grow("less", 2), "size is 2", "more than 2"),
                 row(
+                        "grow to a size that is a mistake",
+                        iae,
+                        f -> f.nccl.grow("most", 1 << 30),
+                        "size is 1073741824",
+                        "at most 1048576"),
+                row(
                         "signal to nobody",
                         iae,
                         f -> f.nccl.signal(2, f.stream),

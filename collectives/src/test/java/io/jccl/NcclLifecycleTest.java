@@ -33,6 +33,7 @@ import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.function.Executable;
 
 /** Communicators from their making to their end, and that nothing of them is left. */
 @UsesFakes
@@ -121,7 +122,23 @@ class NcclLifecycleTest {
 
     @Test
     void closedOnAVirtualThread() throws Exception {
-        in(2, ranks -> Thread.ofVirtual().start(() -> ranks.forEach(Communicator::close)).join());
+        in(
+                2,
+                ranks -> {
+                    List<Throwable> errors = new ArrayList<>();
+                    Thread.ofVirtual()
+                            .start(() -> {
+                                try {
+                                    ranks.forEach(Communicator::close);
+                                } catch (Throwable t) {
+                                    errors.add(t);
+                                }
+                            })
+                            .join();
+                    assertEquals(List.of(), errors);
+                    assertThrows(
+                            IllegalStateException.class, () -> ranks.getLast().split(0, 0));
+                });
     }
 
     /** A launch keeps its graph while it waits for room in the stream, but not NCCL's abort. */
@@ -218,6 +235,56 @@ class NcclLifecycleTest {
                                         assertEquals(6, NcclRanks.sum(less, c.rank()));
                                     }
                                 }));
+    }
+
+    @Test
+    void shrinkWithoutAnyRankKeepsAll() throws Exception {
+        in(
+                2,
+                ranks ->
+                        NcclRanks.each(
+                                ranks,
+                                c -> {
+                                    try (NcclCommunicator all =
+                                            NcclRanks.nccl(c).shrink(List.of(), false)) {
+                                        assertEquals(c.rank(), all.rank());
+                                        assertEquals(1, NcclRanks.sum(all, c.rank()));
+                                    }
+                                }));
+    }
+
+    /** Ranks that are left out do not count the call: what is made later has one name for all. */
+    @Test
+    void whatIsMadeAfterAShrinkReportsFailuresToAll() throws Exception {
+        in(
+                3,
+                ranks -> {
+                    NcclRanks.each(
+                            ranks.subList(0, 2), c -> c.shrink(List.of(2), false).close());
+                    List<Communicator> pair = Collections.synchronizedList(new ArrayList<>());
+                    NcclRanks.each(
+                            ranks.subList(1, 3), c -> pair.add(c.shrink(List.of(0), false)));
+                    List<Communicator> all = Collections.synchronizedList(new ArrayList<>());
+                    NcclRanks.each(ranks, c -> all.add(Objects.requireNonNull(c.split(0, 0))));
+                    for (List<Communicator> made : List.of(pair, all)) {
+                        made.getFirst().abort("on purpose");
+                        NcclRanks.each(
+                                made,
+                                c -> {
+                                    String message =
+                                            Messages.of(
+                                                    RankFailedException.class,
+                                                    () -> {
+                                                        c.barrier(c.device().defaultStream());
+                                                        c.device()
+                                                                .defaultStream()
+                                                                .synchronize(NcclRanks.PATIENCE);
+                                                    });
+                                    assertTrue(message.contains("on purpose"), message);
+                                });
+                        NcclRanks.close(made);
+                    }
+                });
     }
 
     /** A rank hangs; the others give up the operation that waits for it, and go on without. */
@@ -336,9 +403,78 @@ class NcclLifecycleTest {
                         assertEquals(r, more.rank());
                         assertEquals(3, more.size());
                         assertEquals(3, NcclRanks.sum(more, r));
+                        for (String used : List.of("few", "more")) {
+                            String message =
+                                    Messages.of(
+                                            IllegalArgumentException.class,
+                                            () -> NcclRanks.nccl(c).grow(used, 3));
+                            assertTrue(message.contains("name is '" + used + "'"), message);
+                        }
                     }
                 });
         assertEquals(before, NcclRanks.live(), NcclLifecycleTest::whatLives);
+    }
+
+    /** Processes of another run, for example, that was given the same store. */
+    @Test
+    void strangersInTheStoreFailAlone() {
+        Store store = Store.inMemory();
+        List<Communicator> ranks = Collections.synchronizedList(new ArrayList<>());
+        NcclRanks.each(
+                List.of(0, 1),
+                r ->
+                        ranks.add(
+                                Communicator.join(
+                                        store,
+                                        "ours",
+                                        r,
+                                        2,
+                                        TestFake.device(r),
+                                        NcclRanks.OPTIONS)));
+        List<@Nullable Throwable> errors =
+                NcclRanks.errors(
+                        List.of(2, 1),
+                        r ->
+                                Communicator.join(
+                                        store,
+                                        "ours",
+                                        r,
+                                        r + 1,
+                                        TestFake.device(r),
+                                        NcclRanks.OPTIONS));
+        String other = NcclRanks.text(errors.get(0));
+        assertTrue(other.contains("complete without rank 2 of 3"), other);
+        String twice = NcclRanks.text(errors.get(1));
+        assertTrue(twice.contains("two processes claim rank 1"), twice);
+        TestFake.inject("cudaMalloc@2:1:error=2");
+        Messages.of(
+                JcclException.class,
+                () ->
+                        Communicator.join(
+                                store, "ours", 2, 3, TestFake.device(2), NcclRanks.OPTIONS));
+        NcclRanks.checkUsable(ranks);
+        NcclRanks.close(ranks);
+    }
+
+    /** All others learn of a mistaken size before anything is allocated for that many ranks. */
+    @Test
+    void anAbsurdNumberOfRanksIsToldToAll() {
+        Store store = Store.inMemory();
+        List<@Nullable Throwable> errors =
+                NcclRanks.errors(
+                        List.of(0, 1),
+                        r ->
+                                Communicator.join(
+                                        store,
+                                        "world",
+                                        r,
+                                        r == 0 ? 2 : Integer.MAX_VALUE,
+                                        TestFake.device(r),
+                                        NcclRanks.OPTIONS));
+        for (Throwable t : errors) {
+            String message = NcclRanks.text(t);
+            assertTrue(message.contains("rank 1 " + Integer.MAX_VALUE), message);
+        }
     }
 
     /** There is no handshake: nobody knows whether the others have come. */
@@ -378,7 +514,16 @@ class NcclLifecycleTest {
                     NcclRanks.each(
                             ranks,
                             c -> {
-                                c.device().defaultStream().synchronize(NcclRanks.PATIENCE);
+                                Stream stream = c.device().defaultStream();
+                                stream.synchronize(NcclRanks.PATIENCE);
+                                for (Executable mistake :
+                                        List.<Executable>of(
+                                                () -> c.barrier(stream),
+                                                () -> NcclRanks.nccl(c).revoke())) {
+                                    String message =
+                                            Messages.of(IllegalStateException.class, mistake);
+                                    assertTrue(message.contains("was revoked"), message);
+                                }
                                 try (NcclCommunicator part =
                                         (NcclCommunicator) Objects.requireNonNull(c.split(0, 0))) {
                                     assertEquals(3, NcclRanks.sum(part, c.rank()));

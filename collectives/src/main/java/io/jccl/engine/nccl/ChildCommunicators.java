@@ -9,10 +9,16 @@ import io.jccl.device.cuda.CudaRuntime;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.Objects;
+import java.util.Set;
 import java.util.SortedSet;
 import java.util.TreeSet;
+import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 import org.jspecify.annotations.Nullable;
 
@@ -22,14 +28,25 @@ import org.jspecify.annotations.Nullable;
  * <p><b>Threads:</b> only the one that issues the rank's operations.
  */
 final class ChildCommunicators {
+    private static final int MOST_OF_A_NAME = 16;
+
     private final NcclRank rank;
     private final NcclApi nccl;
     private final CudaDevice device;
     private final Membership members;
     private final CommunicatorOptions options;
 
-    /** Number of calls of split and shrink so far; part of the new communicators' names. */
+    /** Number of calls of split so far; part of the new communicators' names. */
     private int splits;
+
+    /**
+     * Number of calls of shrink by the ranks left out, which do not count the call; part of names
+     * as well.
+     */
+    private final Map<String, Integer> shrinks = new HashMap<>();
+
+    /** Names passed to grow. */
+    private final Set<String> used = new HashSet<>();
 
     /** Number of attempts to continue without some ranks; part of names as well. */
     private int attempts;
@@ -48,7 +65,7 @@ final class ChildCommunicators {
     }
 
     @Nullable NcclRank split(int colour, int key) {
-        rank.checkUsable();
+        rank.checkResident();
         int number = ++splits;
         int c = colour < 0 ? nccl_h.NCCL_SPLIT_NOCOLOR() : colour;
         return derive(
@@ -60,7 +77,7 @@ final class ChildCommunicators {
 
     NcclRank shrink(List<Integer> excluded, boolean abort) {
         if (!abort) {
-            rank.checkUsable();
+            rank.checkResident();
         }
         rank.checkOpen();
         for (int r : excluded) {
@@ -73,9 +90,15 @@ final class ChildCommunicators {
         if (abort) {
             return joinWithout(new TreeSet<>(excluded));
         }
-        int number = ++splits;
+        if (excluded.isEmpty()) {
+            // NCCL refuses that: init.cc:3086 of 2.30.7.
+            return Objects.requireNonNull(split(0, rank.rank()));
+        }
         // NCCL counts a rank that is named twice twice, but skips it once: init.cc:1815 of 2.30.7.
-        int[] distinct = excluded.stream().mapToInt(Integer::intValue).distinct().toArray();
+        int[] distinct =
+                excluded.stream().mapToInt(Integer::intValue).sorted().distinct().toArray();
+        String left = name(distinct);
+        int number = shrinks.merge(left, 1, Integer::sum);
         // Not freed while the helper thread may read it.
         MemorySegment list = Arena.ofAuto().allocateFrom(ValueLayout.JAVA_INT, distinct);
         return Objects.requireNonNull(
@@ -90,7 +113,17 @@ final class ChildCommunicators {
                                         slot,
                                         config,
                                         nccl_h.NCCL_SHRINK_DEFAULT()),
-                        (of, size) -> members.child("shrink" + number, of, size)));
+                        (of, size) ->
+                                members.child("shrink" + number + "." + left, of, size)));
+    }
+
+    /** Short, since names are parts of keys. */
+    private static String name(int[] ranks) {
+        String text =
+                IntStream.of(ranks).mapToObj(Integer::toString).collect(Collectors.joining("-"));
+        return text.length() < MOST_OF_A_NAME
+                ? text
+                : "x" + Integer.toHexString(Arrays.hashCode(ranks));
     }
 
     /**
@@ -130,6 +163,12 @@ final class ChildCommunicators {
             throw new IllegalArgumentException(
                     "size is %s, expected more than %s, the current number of ranks"
                             .formatted(size, rank.size()));
+        }
+        Membership.checkSize(size);
+        if (name.equals(members.name()) || !used.add(name)) {
+            throw new IllegalArgumentException(
+                    "name is '%s', expected one that no communicator in the store has had"
+                            .formatted(name));
         }
         Membership grown = members.other(name, size);
         MemorySegment id = Arena.ofAuto().allocate(nccl_h.NCCL_UNIQUE_ID_BYTES());

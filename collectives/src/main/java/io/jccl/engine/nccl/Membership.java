@@ -32,6 +32,7 @@ final class Membership {
     private static final String FLIGHT = "flight";
     private static final String REPORT = "report";
     private static final long DRAWN_NANOS = 1_000_000_000L;
+    private static final int MOST_RANKS = 1 << 20;
 
     private final Store store;
     private final String name;
@@ -41,7 +42,7 @@ final class Membership {
     /** The ranks' processes, if it can be observed which of them are alive; else null. */
     private final @Nullable LocalPeers meeting;
 
-    /** Each rank's process in the group; -1 as long as it has not been read. */
+    /** Each rank's process in the group, if there is one; -1 as long as it has not been read. */
     private final AtomicIntegerArray processes;
 
     private volatile @Nullable String id;
@@ -49,8 +50,12 @@ final class Membership {
     /** Whether this rank has left; the store may then be closed. */
     private volatile boolean gone;
 
+    /** Whether the other ranks count on this one, so that its failure is theirs. */
+    private volatile boolean member = true;
+
     Membership(Store store, String name, int rank, int size) {
-        this(store, name, rank, size, null, new AtomicIntegerArray(size));
+        // The size may be absurdly large by mistake, which the handshake tells all ranks.
+        this(store, name, rank, size, null, new AtomicIntegerArray(0));
     }
 
     private Membership(
@@ -68,6 +73,14 @@ final class Membership {
         this.processes = processes;
     }
 
+    /** Refuses a size that can only be a mistake, where no handshake compares it. */
+    static void checkSize(int size) {
+        if (size > MOST_RANKS) {
+            throw new IllegalArgumentException(
+                    "size is " + size + ", expected at most " + MOST_RANKS);
+        }
+    }
+
     /** The membership of the processes of a local group. */
     static Membership of(Store store, String name, LocalPeers meeting) {
         int size = meeting.size();
@@ -79,8 +92,8 @@ final class Membership {
     }
 
     private Membership of(String name, int rank, int size) {
-        AtomicIntegerArray unknown = new AtomicIntegerArray(size);
-        for (int r = 0; r < size; r++) {
+        AtomicIntegerArray unknown = new AtomicIntegerArray(meeting == null ? 0 : size);
+        for (int r = 0; r < unknown.length(); r++) {
             unknown.set(r, -1);
         }
         Membership made = new Membership(store, name, rank, size, meeting, unknown);
@@ -177,6 +190,11 @@ final class Membership {
         return value == null ? null : new String(value, StandardCharsets.UTF_8);
     }
 
+    /** Called before all else if {@link #callTheRoll} follows: until then no rank counts on this. */
+    void beginHandshake() {
+        member = false;
+    }
+
     /**
      * Waits until all ranks have joined with compatible settings, or the attempt has failed.
      *
@@ -185,7 +203,12 @@ final class Membership {
      * @throws JcclException on all ranks, if one is missing or incompatible
      */
     void callTheRoll(List<RankInfo.Fact> facts, Duration timeout) {
-        new StoreHandshake(store, name, rank, size).answer(facts, timeout, this::broken);
+        StoreHandshake handshake = new StoreHandshake(store, name, rank, size);
+        try {
+            handshake.answer(facts, timeout, this::broken);
+        } finally {
+            member = handshake.isMember();
+        }
     }
 
     void publish(String what, byte[] value) {
@@ -217,7 +240,7 @@ final class Membership {
         String reason = String.valueOf(error.getMessage());
         // For ranks that still wait in the handshake: this one may have failed before it joined.
         new StoreHandshake(store, name, rank, size).fail("rank " + rank + ": " + reason);
-        if (store.add(key("failures"), 1) == 1) {
+        if (member && store.add(key("failures"), 1) == 1) {
             if (error instanceof CollectiveMismatchException) {
                 put(key(DISAGREEMENT), reason);
             }

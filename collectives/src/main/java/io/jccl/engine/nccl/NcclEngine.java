@@ -173,6 +173,7 @@ public final class NcclEngine {
         int rank = members.rank();
         int size = members.size();
         Duration timeout = options.timeout();
+        members.beginHandshake();
         return connect(
                 members,
                 device,
@@ -272,6 +273,7 @@ public final class NcclEngine {
             Device device,
             CommunicatorOptions options) {
         checkRank(rank, size);
+        Membership.checkSize(size);
         Membership members = new Membership(store, name, rank, size);
         return connect(
                 members,

@@ -6,8 +6,6 @@ import io.jccl.CommunicatorOptions;
 import io.jccl.NcclCommunicator;
 import io.jccl.RankFailedException;
 import io.jccl.ReduceOp;
-import io.jccl.bindings.CudaException;
-import io.jccl.bindings.CudaFatalException;
 import io.jccl.bindings.NcclApi;
 import io.jccl.bindings.NcclConfig;
 import io.jccl.bindings.generated.nccl.nccl_h;
@@ -64,7 +62,7 @@ public final class NcclRank extends EngineCommunicator
     private final Failures failures;
     private volatile boolean closed;
 
-    /** Whether NCCL has revoked it, after which it may not be finalized. */
+    /** Whether NCCL has revoked it, after which it may neither be used nor finalized. */
     private volatile boolean revoked;
 
     private @Nullable AfterClose afterClose;
@@ -180,11 +178,20 @@ public final class NcclRank extends EngineCommunicator
 
     @Override
     protected void checkUsable() {
+        checkResident();
+        if (revoked) {
+            throw new IllegalStateException(
+                    "%s was revoked: only split, shrink and close remain".formatted(this));
+        }
+    }
+
+    /** As {@link #checkUsable}, but it may be revoked. */
+    void checkResident() {
         checkAlive();
         memory.checkPresent();
     }
 
-    /** As {@link #checkUsable}, but it may be suspended. */
+    /** As {@link #checkUsable}, but it may be revoked or suspended. */
     void checkAlive() {
         failures.throwIfFailed();
         checkOpen();
@@ -370,6 +377,7 @@ public final class NcclRank extends EngineCommunicator
     @Override
     public void revoke() {
         refuseInGroup("revoke");
+        checkUsable();
         call("ncclCommRevoke", () -> nccl.ncclCommRevoke(comm(), nccl_h.NCCL_REVOKE_DEFAULT()));
         revoked = true;
     }
@@ -446,7 +454,7 @@ public final class NcclRank extends EngineCommunicator
         issued.detach();
         try {
             if (handle.awaitEnd() && watch.awaitMarking()) {
-                release();
+                resources.release(calls, failures.failure() != null);
             }
         } finally {
             AfterClose then = afterClose;
@@ -473,21 +481,6 @@ public final class NcclRank extends EngineCommunicator
         } catch (JcclException e) {
             // Closing is best effort: a thread that waited for the work has seen its error.
             failures.fail(e, true);
-        }
-    }
-
-    private void release() {
-        CudaRuntime.api().cudaEventDestroy(resources.marker);
-        try {
-            calls.close();
-            resources.token.close();
-        } catch (CudaException e) {
-            // A lost context has freed the memory already, and the error was reported.
-            if (failures.failure() == null && !(e instanceof CudaFatalException)) {
-                throw e;
-            }
-        } finally {
-            resources.arena.close();
         }
     }
 

@@ -1,5 +1,7 @@
 package io.jccl.engine.nccl;
 
+import io.jccl.bindings.CudaException;
+import io.jccl.bindings.CudaFatalException;
 import io.jccl.bindings.generated.cudart.cudart_h;
 import io.jccl.device.DataType;
 import io.jccl.device.cuda.CudaBuffer;
@@ -34,6 +36,22 @@ final class Resources {
                 }
                 arena.close();
             }
+        }
+    }
+
+    /** Frees the resources and those of the calls, after NCCL's last use of them. */
+    void release(NcclCalls calls, boolean failed) {
+        CudaRuntime.api().cudaEventDestroy(marker);
+        try {
+            calls.close();
+            token.close();
+        } catch (CudaException e) {
+            // A lost context has freed the memory already, and the error was reported.
+            if (!failed && !(e instanceof CudaFatalException)) {
+                throw e;
+            }
+        } finally {
+            arena.close();
         }
     }
 
