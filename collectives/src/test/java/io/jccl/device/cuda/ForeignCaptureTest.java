@@ -16,6 +16,7 @@ import io.jccl.device.Stream;
 import io.jccl.testfake.TestFake;
 import io.jccl.testfake.UsesFakes;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -118,7 +119,17 @@ class ForeignCaptureTest {
                 Buffer buffer = device.allocate(DataType.INT32, 1)) {
             buffer.setLong(0, 7);
             begin(theirs);
-            Thread.ofPlatform().start(() -> comm.allToAll(buffer, buffer, stream)).join();
+            List<Throwable> errors = new ArrayList<>();
+            Thread.ofPlatform()
+                    .start(() -> {
+                        try {
+                            comm.allToAll(buffer, buffer, stream);
+                        } catch (Throwable t) {
+                            errors.add(t);
+                        }
+                    })
+                    .join();
+            assertEquals(List.of(), errors);
             comm.allToAll(buffer, buffer, theirs);
             endAndLaunch(theirs);
             stream.synchronize(PATIENCE);
