@@ -151,6 +151,7 @@ final class LibrarySearch {
                     switch (kind) {
                         case FILE -> "is a file";
                         case CLOSED -> "this user may not read";
+                        case OTHER -> "is no file or folder, nor a link to one";
                         default -> "does not exist";
                     });
         }

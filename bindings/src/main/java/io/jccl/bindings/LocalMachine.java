@@ -40,12 +40,14 @@ final class LocalMachine implements Machine {
             Path file = Path.of(path);
             BasicFileAttributes attributes = Files.readAttributes(file, BasicFileAttributes.class);
             if (!attributes.isDirectory()) {
-                return attributes.isRegularFile() ? Kind.FILE : Kind.NOTHING;
+                return attributes.isRegularFile() ? Kind.FILE : Kind.OTHER;
             }
             return Files.isExecutable(file) ? Kind.FOLDER : Kind.CLOSED;
         } catch (AccessDeniedException e) {
             return Kind.CLOSED;
-        } catch (IOException | InvalidPathException e) {
+        } catch (IOException e) {
+            return Files.isSymbolicLink(Path.of(path)) ? Kind.OTHER : Kind.NOTHING;
+        } catch (InvalidPathException e) {
             return Kind.NOTHING;
         }
     }

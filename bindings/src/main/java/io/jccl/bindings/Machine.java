@@ -12,7 +12,9 @@ interface Machine {
         FILE,
         FOLDER,
         /** Something that this user may not read. */
-        CLOSED
+        CLOSED,
+        /** A link that leads nowhere, a device, or the like. */
+        OTHER
     }
 
     /** A library in this process. */
