@@ -2,6 +2,7 @@ package io.jccl.flight;
 
 import java.nio.file.InvalidPathException;
 import java.nio.file.Path;
+import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /** Settings of the flight recorder from the environment. */
@@ -19,10 +20,21 @@ public final class FlightSettings {
 
     /** Operations recorded per rank: a power of two, or 0 for none, for measurements. */
     public static int capacity() {
+        // The other settings are read when a class is initialized, where errors are hard to read.
+        check(CALL_SITES, System.getenv(CALL_SITES), "0", "1");
+        check(CLOCK, System.getenv(CLOCK), "exact");
         String property = System.getProperty(CAPACITY_PROPERTY);
         return property != null
                 ? capacity(CAPACITY_PROPERTY, property)
                 : capacity(CAPACITY, System.getenv(CAPACITY));
+    }
+
+    static void check(String name, @Nullable String value, String... expected) {
+        if (value != null && !value.isEmpty() && !List.of(expected).contains(value)) {
+            throw new IllegalArgumentException(
+                    "%s is '%s', expected %s, or unset it"
+                            .formatted(name, value, String.join(" or ", expected)));
+        }
     }
 
     static int capacity(String name, @Nullable String value) {

@@ -212,6 +212,18 @@ class FlightRecorderTest {
     }
 
     @Test
+    void otherValuesAreRefused() {
+        for (String value : Arrays.asList(null, "", "exact")) {
+            FlightSettings.check(FlightSettings.CLOCK, value, "exact");
+        }
+        IllegalArgumentException e =
+                assertThrows(
+                        IllegalArgumentException.class,
+                        () -> FlightSettings.check(FlightSettings.CALL_SITES, "7", "0", "1"));
+        assertEquals("JCCL_FLIGHT_CALLSITES is '7', expected 0 or 1, or unset it", e.getMessage());
+    }
+
+    @Test
     void capacityIsAPowerOfTwo() {
         assertEquals(1024, FlightSettings.capacity(FlightSettings.CAPACITY, null));
         assertEquals(0, FlightSettings.capacity(FlightSettings.CAPACITY, "0"));
