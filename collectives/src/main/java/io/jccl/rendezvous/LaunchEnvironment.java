@@ -326,14 +326,18 @@ public record LaunchEnvironment(
                                     + " examples)")
                             .formatted(MASTER, MASTER_PORT, STORE));
         }
-        String address = (host.indexOf(':') >= 0 ? "[" + host + "]" : host) + ":" + port;
         return ServedStore.join(
-                TcpAddress.parse(MASTER + ":" + MASTER_PORT, address),
+                TcpAddress.parse(MASTER + ":" + MASTER_PORT, address(host.strip(), port.strip())),
                 secret,
                 timeout,
                 rank == 0,
                 true,
                 bind);
+    }
+
+    private static String address(String host, String port) {
+        boolean bare = host.indexOf(':') >= 0 && !host.startsWith("[");
+        return (bare ? "[" + host + "]" : host) + ":" + port;
     }
 
     private Store folder(String text) {

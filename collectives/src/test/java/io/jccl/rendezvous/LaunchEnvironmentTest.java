@@ -13,6 +13,7 @@ import io.jccl.testkit.Workers;
 import java.io.IOException;
 import java.net.ConnectException;
 import java.net.Inet4Address;
+import java.net.Inet6Address;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.NetworkInterface;
@@ -225,6 +226,7 @@ class LaunchEnvironmentTest {
             strings = {
                 "MASTER_ADDR=127.0.0.1 MASTER_PORT=%d",
                 "MASTER_ADDR=localhost MASTER_PORT=%d",
+                "MASTER_ADDR=127.0.0.1\t MASTER_PORT=%d",
                 "JCCL_STORE=tcp://127.0.0.1:%d",
                 "JCCL_STORE=tcp://127.0.0.1:%d MASTER_ADDR=elsewhere.invalid MASTER_PORT=1",
                 "JCCL_STORE=file:%s",
@@ -233,6 +235,20 @@ class LaunchEnvironmentTest {
     void ranksMeetWhereTheVariablesSay(String where) throws Exception {
         Object filled = where.contains("%s") ? folder.resolve("store") : Workers.freePort();
         String more = " WORLD_SIZE=2 " + String.format(where, filled);
+        meet(map("RANK=0" + more), map("RANK=1" + more));
+    }
+
+    /** Of IPv6, with the brackets that JCCL_STORE needs and without. */
+    @ParameterizedTest
+    @ValueSource(strings = {"::1", "[::1]"})
+    void ranksMeetAtAnAddressOfVersionSix(String address) throws Exception {
+        assumeTrue(
+                NetworkInterface.networkInterfaces()
+                        .flatMap(NetworkInterface::inetAddresses)
+                        .anyMatch(a -> a instanceof Inet6Address && a.isLoopbackAddress()),
+                "this machine has no IPv6");
+        String more =
+                " WORLD_SIZE=2 MASTER_ADDR=" + address + " MASTER_PORT=" + Workers.freePort();
         meet(map("RANK=0" + more), map("RANK=1" + more));
     }
 
