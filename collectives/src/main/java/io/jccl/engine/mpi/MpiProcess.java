@@ -57,7 +57,7 @@ final class MpiProcess {
     private static final Map<String, String> SIGNALS =
             Map.of("UCX_ERROR_SIGNALS", "", "OMPI_MCA_opal_signal", "");
 
-    /** Variables of launchers with the number of processes. */
+    /** Variables of MPI's launchers with the number of processes. */
     private static final List<String> SIZES = List.of("OMPI_COMM_WORLD_SIZE", "PMI_SIZE");
 
     private static final class Holder {
@@ -282,7 +282,7 @@ final class MpiProcess {
                 "MPI_Comm_set_errhandler");
         int rank = integer(mpi, mpi.MPI_Comm_rank(mpi.MPI_COMM_WORLD(), number), number);
         int size = integer(mpi, mpi.MPI_Comm_size(mpi.MPI_COMM_WORLD(), number), number);
-        checkLauncher(env, mpi, size);
+        checkLauncher(env, mpi.library().toString(), size);
         try {
             new MpiHandshake(mpi, mpi.MPI_COMM_WORLD(), rank, size)
                     .answer(MpiHandshake.facts(mpi, settings));
@@ -372,18 +372,49 @@ final class MpiProcess {
         }
     }
 
-    /** A process started by another MPI's launcher considers itself the only process. */
-    private static void checkLauncher(Map<String, String> env, MpiApi mpi, int size) {
+    /**
+     * Refuses to be the only process where a launcher started several: one of another MPI, or of
+     * none.
+     *
+     * @param library the name of MPI's library
+     * @param size number of processes that MPI sees
+     */
+    static void checkLauncher(Map<String, String> env, String library, int size) {
+        String name = size == 1 ? sizeVariable(env) : null;
+        if (name == null || env.getOrDefault(name, "1").strip().equals("1")) {
+            return;
+        }
+        throw new JcclException(
+                ("the launcher started %s processes (%s), but %s sees only this one: %s; start with"
+                                + " the library's own mpirun, or %s")
+                        .formatted(
+                                env.get(name),
+                                name,
+                                library,
+                                SIZES.contains(name)
+                                        ? "launcher and library belong to different MPIs"
+                                        : "the launcher does not belong to this MPI",
+                                SIZES.contains(name)
+                                        ? "name the launcher's library with MPI_HOME or"
+                                                + " -Djccl.mpi=FILE"
+                                        : "with srun --mpi=pmix if MPI was built for it, or choose"
+                                                + " another engine than mpi"));
+    }
+
+    /** The variable with the number of processes that the innermost launcher started. */
+    private static @Nullable String sizeVariable(Map<String, String> env) {
         for (String name : SIZES) {
-            String value = env.get(name);
-            if (size == 1 && value != null && !value.equals("1")) {
-                throw new JcclException(
-                        ("the launcher started %s processes (%s), but %s sees only this one:"
-                                        + " launcher and library belong to different MPIs; start"
-                                        + " with the library's own mpirun, or name the launcher's"
-                                        + " library with MPI_HOME or -Djccl.mpi=FILE")
-                                .formatted(value, name, mpi.library()));
+            if (env.containsKey(name)) {
+                return name;
             }
         }
+        if (env.containsKey("RANK") && env.containsKey("WORLD_SIZE")) {
+            return "WORLD_SIZE";
+        }
+        // A batch script has a rank too, but is in no step; a step may have fewer tasks than a job.
+        if (!env.containsKey("SLURM_PROCID") || !env.containsKey("SLURM_STEP_ID")) {
+            return null;
+        }
+        return env.containsKey("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
     }
 }
