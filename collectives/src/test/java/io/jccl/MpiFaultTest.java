@@ -106,7 +106,6 @@ class MpiFaultTest {
         }
     }
 
-    @Tag("exhaustive")
     @ParameterizedTest
     @MethodSource("launchers")
     void aRankThatDoesNotCallIsNamed(MpiLauncher launcher) {
@@ -185,7 +184,6 @@ class MpiFaultTest {
         assertEquals(0, o.exit, o::text);
     }
 
-    @Tag("exhaustive")
     @ParameterizedTest
     @MethodSource("launchers")
     void ranksThatDisagreeAreTold(MpiLauncher launcher) {
@@ -273,6 +271,33 @@ class MpiFaultTest {
     void aClosedRankIsNotWaitedFor(MpiLauncher launcher) {
         Outcome o = run(launcher, 2, POLL, "closed", 60_000);
         o.rankSays(0, "caught RankFailedException", "rank 1 closed its communicator");
+    }
+
+    /** MPI's finalization waits for the others, which may ask, or have much to do without MPI. */
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @MethodSource("launchers")
+    void aRankThatHasLeftIsNotWaitedForNorEndsTheJob(MpiLauncher launcher) {
+        Outcome o = run(launcher, 2, POLL, "left", 60_000);
+        assertNotEquals(0, o.exit, o::text);
+        o.rankSays(0, "caught RankFailedException", "rank 1 closed its communicator");
+        o = run(launcher, 2, BLOCK, "left", 60_000);
+        assertNotEquals(0, o.exit, o::text);
+        o.says("cannot leave MPI", "rank 1 closed its communicator");
+        o = run(launcher, 2, BLOCK, "saves", 60_000);
+        assertEquals(0, o.exit, o::text);
+        o.rankSays(0, "saved", "done");
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @MethodSource("launchers")
+    void aRankThatAbortsAndLeavesIsHeardByTheOthers(MpiLauncher launcher) {
+        Outcome o = run(launcher, 2, POLL, "saves-after-abort", 60_000);
+        o.rankSays(0, "caught rank 1 aborted: disk full", "saved");
+        o = run(launcher, 2, BLOCK, "saves-after-abort", 60_000);
+        assertNotEquals(0, o.exit, o::text);
+        o.says("cannot leave MPI", "rank 1 aborted: disk full");
     }
 
     @Tag("exhaustive")

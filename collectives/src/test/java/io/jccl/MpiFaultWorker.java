@@ -59,8 +59,6 @@ final class MpiFaultWorker {
         } catch (JcclException e) {
             say(rank, "waited " + (System.nanoTime() - began) / 1_000_000 + " ms");
             say(rank, "caught " + e.getClass().getSimpleName() + ": " + e.getMessage());
-            // The others are to see it too before the launcher ends them.
-            Thread.sleep(args[0].equals("absent") ? 0 : 3000);
             System.exit(3);
         }
     }
@@ -130,7 +128,6 @@ final class MpiFaultWorker {
                 if (other) {
                     Thread.sleep(500);
                     comm.abort("the data is bad");
-                    // Once it ends, the launcher kills the other, which may have said nothing yet.
                     Thread.sleep(fault.equals("abort") ? Duration.ZERO : LONG);
                 }
                 reduce();
@@ -141,6 +138,32 @@ final class MpiFaultWorker {
                     Thread.sleep(LONG);
                 }
                 reduce();
+            }
+            case "left" -> {
+                if (other) {
+                    comm.close();
+                    return;
+                }
+                reduce();
+            }
+            case "saves", "saves-after-abort" -> {
+                if (other && fault.equals("saves")) {
+                    comm.close();
+                    return;
+                }
+                if (other) {
+                    comm.abort("disk full");
+                    return;
+                }
+                if (!fault.equals("saves")) {
+                    try {
+                        reduce();
+                    } catch (RankFailedException e) {
+                        say(0, "caught " + e.getMessage());
+                    }
+                }
+                Thread.sleep(fault.equals("saves") ? 12_000 : 3000);
+                say(0, "saved");
             }
             case "long", "short" -> {
                 if (other) {

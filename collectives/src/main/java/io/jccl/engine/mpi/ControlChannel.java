@@ -42,10 +42,12 @@ final class ControlChannel {
     private final MemorySegment flag = Arena.global().allocate(8, 8);
     private final MemorySegment status;
     private final MemorySegment inbox = Arena.global().allocate(BYTES, 64);
+    private final MemorySegment barrier = Arena.global().allocate(8, 8);
     private final List<Sending> sending = new ArrayList<>();
     private final int source;
     private final int anySource;
     private final MemorySegment ignore;
+    private boolean ending;
     private volatile boolean broken;
 
     ControlChannel(MpiApi mpi, @Nullable SerializedLock turn, long comm, int rank, int size) {
@@ -68,6 +70,27 @@ final class ControlChannel {
     /** Some request will never complete. */
     void setBroken() {
         broken = true;
+    }
+
+    /** Tells the other ranks that this one ends; returns whether all do. */
+    boolean allEnd() {
+        if (size == 1) {
+            return true;
+        }
+        if (!begin()) {
+            return false;
+        }
+        try {
+            int code = ending ? 0 : mpi.MPI_Ibarrier(comm, barrier);
+            ending = true;
+            if (code != 0 || mpi.MPI_Test(barrier, flag, ignore) != 0) {
+                broken = true; // nobody can be waited for
+                return true;
+            }
+            return flag.get(ValueLayout.JAVA_INT, 0) != 0;
+        } finally {
+            end();
+        }
     }
 
     /** Whether MPI may be called now; must be followed by {@link #end}. */

@@ -35,8 +35,17 @@ final class MpiProcess {
     /** Number of polls between receives, if only one thread may call MPI. */
     private static final int TICKS_ALONE = 5;
 
-    /** How long the shutdown of the JVM waits for MPI's finalization. */
+    /** How long the shutdown of the JVM waits for MPI's finalization, once all ranks end. */
     private static final Duration FINALIZE_WAIT = Duration.ofSeconds(10);
+
+    /**
+     * How long a process that ends with a failed or open communicator waits for the others to end
+     * too, before it ends the job: they may report what has happened.
+     */
+    private static final Duration LEAVE_WAIT = Duration.ofSeconds(5);
+
+    /** Polling interval of a process that waits for the others to end. */
+    private static final long LEAVE_NANOS = 5_000_000;
 
     /**
      * How long MPI_Init_thread has to register this process with the launcher: MPICH's launcher
@@ -47,7 +56,7 @@ final class MpiProcess {
     /** How long MPI has to end the job before this process ends alone. */
     private static final Duration ABORT_WAIT = Duration.ofSeconds(3);
 
-    /** Exit status of a process that ends because others did not join. */
+    /** Exit status of a process that ends the job. */
     private static final int ABORTED = 124;
 
     /**
@@ -68,6 +77,10 @@ final class MpiProcess {
     private final CountDownLatch loaded = new CountDownLatch(1);
 
     private final CountDownLatch ready = new CountDownLatch(1);
+
+    /** Counted down when all ranks end, or this one no longer waits for that. */
+    private final CountDownLatch over = new CountDownLatch(1);
+
     private final CountDownLatch finished = new CountDownLatch(1);
     private final ConcurrentLinkedQueue<Runnable> errands = new ConcurrentLinkedQueue<>();
     private final ConcurrentHashMap<Long, MpiCommunicator> communicators =
@@ -156,18 +169,55 @@ final class MpiProcess {
             ready.countDown();
         }
         State s = state();
-        while (!ending) {
+        try {
+            while (!ending) {
+                tick(s);
+                LockSupport.parkNanos(TICK_NANOS);
+            }
+            awaitOthersEnd(s);
+            over.countDown();
+            if (open.stream().noneMatch(c -> c.watch().stuck())
+                    && !s.control.broken()
+                    && (s.turn == null || s.turn.take())) {
+                s.mpi.MPI_Finalize();
+            }
+        } finally {
+            over.countDown();
+            finished.countDown();
+        }
+    }
+
+    /**
+     * Answers the other ranks until they end too: a launcher kills them if this process is gone. If
+     * a communicator of this one has failed or was not closed, they may never end.
+     */
+    private void awaitOthersEnd(State s) {
+        long deadline = System.nanoTime() + LEAVE_WAIT.toNanos();
+        while (!s.control.allEnd()) {
             tick(s);
-            LockSupport.parkNanos(TICK_NANOS);
+            if (!isOrderly(s) && System.nanoTime() - deadline > 0) {
+                abort(
+                        ("jccl: rank %s of %s has ended %s, and other ranks have not within %s:"
+                                        + " the job is ended")
+                                .formatted(s.rank, s.size, why(), LEAVE_WAIT));
+            }
+            LockSupport.parkNanos(LEAVE_NANOS);
         }
-        // The last messages should still be sent.
         tick(s);
-        if (open.stream().noneMatch(c -> c.watch().stuck())
-                && !s.control.broken()
-                && (s.turn == null || s.turn.take())) {
-            s.mpi.MPI_Finalize();
+    }
+
+    private boolean isOrderly(State s) {
+        return open.isEmpty() && !s.control.broken();
+    }
+
+    private String why() {
+        for (MpiCommunicator c : open) {
+            RuntimeException f = c.failure();
+            if (f != null) {
+                return "after " + f;
+            }
         }
-        finished.countDown();
+        return "without closing its communicator";
     }
 
     private void tick(State s) {
@@ -237,8 +287,13 @@ final class MpiProcess {
             if (state == null) {
                 return;
             }
+            State s = state();
             ending = true;
             LockSupport.unpark(service);
+            boolean done;
+            do {
+                done = over.await(FINALIZE_WAIT.toNanos(), TimeUnit.NANOSECONDS);
+            } while (!done && isOrderly(s));
             finished.await(FINALIZE_WAIT.toNanos(), TimeUnit.NANOSECONDS);
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
