@@ -136,8 +136,7 @@ class NcclLifecycleTest {
                             })
                             .join();
                     assertEquals(List.of(), errors);
-                    assertThrows(
-                            IllegalStateException.class, () -> ranks.getLast().split(0, 0));
+                    assertThrows(IllegalStateException.class, () -> ranks.getLast().split(0, 0));
                 });
     }
 
@@ -259,11 +258,9 @@ class NcclLifecycleTest {
         in(
                 3,
                 ranks -> {
-                    NcclRanks.each(
-                            ranks.subList(0, 2), c -> c.shrink(List.of(2), false).close());
+                    NcclRanks.each(ranks.subList(0, 2), c -> c.shrink(List.of(2), false).close());
                     List<Communicator> pair = Collections.synchronizedList(new ArrayList<>());
-                    NcclRanks.each(
-                            ranks.subList(1, 3), c -> pair.add(c.shrink(List.of(0), false)));
+                    NcclRanks.each(ranks.subList(1, 3), c -> pair.add(c.shrink(List.of(0), false)));
                     List<Communicator> all = Collections.synchronizedList(new ArrayList<>());
                     NcclRanks.each(ranks, c -> all.add(Objects.requireNonNull(c.split(0, 0))));
                     for (List<Communicator> made : List.of(pair, all)) {

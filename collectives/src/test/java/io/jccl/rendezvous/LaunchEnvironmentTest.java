@@ -247,8 +247,7 @@ class LaunchEnvironmentTest {
                         .flatMap(NetworkInterface::inetAddresses)
                         .anyMatch(a -> a instanceof Inet6Address && a.isLoopbackAddress()),
                 "this machine has no IPv6");
-        String more =
-                " WORLD_SIZE=2 MASTER_ADDR=" + address + " MASTER_PORT=" + Workers.freePort();
+        String more = " WORLD_SIZE=2 MASTER_ADDR=" + address + " MASTER_PORT=" + Workers.freePort();
         meet(map("RANK=0" + more), map("RANK=1" + more));
     }
 

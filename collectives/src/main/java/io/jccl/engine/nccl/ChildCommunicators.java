@@ -113,8 +113,7 @@ final class ChildCommunicators {
                                         slot,
                                         config,
                                         nccl_h.NCCL_SHRINK_DEFAULT()),
-                        (of, size) ->
-                                members.child("shrink" + number + "." + left, of, size)));
+                        (of, size) -> members.child("shrink" + number + "." + left, of, size)));
     }
 
     /** Short, since names are parts of keys. */

@@ -190,7 +190,7 @@ final class Membership {
         return value == null ? null : new String(value, StandardCharsets.UTF_8);
     }
 
-    /** Called before all else if {@link #callTheRoll} follows: until then no rank counts on this. */
+    /** Called first where {@link #callTheRoll} follows: until then no rank counts on this one. */
     void beginHandshake() {
         member = false;
     }
