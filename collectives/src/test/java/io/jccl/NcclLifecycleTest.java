@@ -449,6 +449,7 @@ class NcclLifecycleTest {
                 () ->
                         Communicator.join(
                                 store, "ours", 2, 3, TestFake.device(2), NcclRanks.OPTIONS));
+        assertNull(store.get("ours/failed"), "what the watchdogs of all ranks look for");
         NcclRanks.checkUsable(ranks);
         NcclRanks.close(ranks);
     }
