@@ -18,7 +18,8 @@ import org.jspecify.annotations.Nullable;
  *
  * <p>Every rank calls the same operations in the same order. An operation is enqueued on a stream;
  * once it has completed there, this rank's buffers may be reused. On the {@linkplain
- * Device#defaultStream() default stream} of the host device it completes before the call returns.
+ * Device#defaultStream() default stream} of the host device it completes before the call returns,
+ * after this rank's earlier operations on other streams.
  *
  * <p>Counts are taken from the buffers. Below, <i>n</i> is {@link #size()} and a <i>block</i> is
  * the data that one rank sends to or receives from another. The send and receive buffers of an
@@ -33,9 +34,10 @@ import org.jspecify.annotations.Nullable;
  * or the native library lacks throws {@link UnsupportedOperationException}; neither has an effect.
  * After a {@link JcclException} of an operation the communicator is unusable: the other ranks are
  * notified, further operations throw the same error, and only {@link #abort}, {@link #history},
- * {@link #shrink(List, boolean) shrink} after an error, and {@link #close()} remain valid. It stays
- * usable if {@link Stream#synchronize(java.time.Duration)} reaches its timeout, and if NCCL refuses
- * an argument of a blocking communicator.
+ * {@link #shrink(List, boolean) shrink} after an error, and {@link #close()} remain valid. The same
+ * holds if a host stream drops an operation because of an earlier error of any of its work. The
+ * communicator stays usable if {@link Stream#synchronize(java.time.Duration)} reaches its timeout,
+ * and if NCCL refuses an argument of a blocking communicator.
  *
  * <p><b>Interrupts:</b> an operation that can complete does so and leaves the thread's interrupt
  * flag set; a loop should check the flag to end. If an interrupted thread still waits after one

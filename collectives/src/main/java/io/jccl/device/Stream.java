@@ -9,7 +9,9 @@ import java.time.Duration;
  *
  * <p>An operation that fails on a stream with its own thread does not throw where it was enqueued:
  * the error is thrown by the next {@link #synchronize(Duration)}, and operations enqueued after it
- * are dropped until then. On a GPU, work after a failed host function still runs.
+ * are dropped until then. If one of them is a communicator's, that communicator has failed on all
+ * ranks, since the others cannot complete the operation. On a GPU, work after a failed host
+ * function still runs.
  *
  * <p>A host stream holds up to 1,024 pending operations; enqueuing another one blocks until there
  * is room. A stream of a GPU holds about as many copies and kernels, and blocks in the same way. It

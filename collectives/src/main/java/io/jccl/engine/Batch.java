@@ -49,4 +49,9 @@ public final class Batch extends QueuedWork {
     void recycle() {
         owner.queue.free(this);
     }
+
+    @Override
+    public String toString() {
+        return requests.getFirst() + " in a group of " + requests.size();
+    }
 }

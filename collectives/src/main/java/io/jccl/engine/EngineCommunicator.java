@@ -7,6 +7,7 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
+import io.jccl.error.JcclException;
 import io.jccl.flight.CollectiveOp;
 import io.jccl.flight.FlightRecorder;
 import java.lang.foreign.MemorySegment;
@@ -99,6 +100,16 @@ public abstract class EngineCommunicator implements Communicator {
 
     /** Throws if the communicator is closed or has failed. */
     protected abstract void checkUsable();
+
+    /** Ends the communicator on all ranks, unless it has ended; any thread may call it. */
+    protected void fail(JcclException why) {
+        abort(String.valueOf(why.getMessage()));
+    }
+
+    /** Throws if work must not wait longer for earlier ones, none of which has run for a time. */
+    protected void checkWaiting(QueuedWork work, long idleNanos) {
+        checkUsable();
+    }
 
     /** Throws if this engine cannot use the buffer: other device, closed. */
     protected abstract void checkBuffer(Buffer buffer, String name);

@@ -131,7 +131,7 @@ final class GroupRecorder {
     }
 
     private void runHere(Batch work) {
-        queue.ticketed(work, engine.completesLater()).run();
+        queue.runHere(work);
     }
 
     // ---- several communicators of one thread
@@ -230,7 +230,7 @@ final class GroupRecorder {
                 if (done) {
                     engines[i].flight().ended(batches[i], true);
                 }
-                batches[i].drop();
+                batches[i].discard();
             }
         }
     }

@@ -1,16 +1,19 @@
 package io.jccl.engine;
 
 import io.jccl.device.Stream;
+import io.jccl.error.JcclException;
+import io.jccl.internal.Interrupts;
 import io.jccl.internal.Waits;
 import java.util.ArrayDeque;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.locks.LockSupport;
 
 /**
  * The order of one communicator's operations, and the requests and batches that carry them.
  *
  * <p>Work that a stream runs later takes a ticket when it is called and runs when all earlier
  * tickets have ended, on any stream. An operation on the caller's own thread waits for those
- * tickets, but takes none.
+ * tickets before it takes one, so it can give up.
  *
  * <p><b>Threads:</b> the communicator's thread submits; streams' threads wait for their turn and
  * return finished requests.
@@ -19,6 +22,7 @@ final class OperationQueue {
     private static final int MAX_POOLED = 1024;
     private static final int TURN_SPINS = 1000;
     private static final long TURN_PARK_NANOS = 20_000;
+    private static final long LOOK_NANOS = 50_000_000;
 
     private final EngineCommunicator engine;
 
@@ -35,6 +39,9 @@ final class OperationQueue {
 
     private final AtomicLong executed = new AtomicLong();
 
+    /** Of those, the number that have begun. */
+    private volatile long begun;
+
     OperationQueue(EngineCommunicator engine) {
         this.engine = engine;
         this.inline = new Request(engine, engine.size());
@@ -49,15 +56,32 @@ final class OperationQueue {
             return;
         }
         engine.flight().note(request, engine.completesLater(), false);
-        awaitTurn(issued);
         boolean done = false;
         try {
+            awaitEarlier(request);
             engine.execute(request);
             done = true;
         } finally {
             engine.flight().ended(request, done);
             request.clear();
         }
+    }
+
+    /** Runs a group on the caller's thread. */
+    void runHere(Batch batch) {
+        batch.note(engine.completesLater());
+        boolean turn = false;
+        try {
+            awaitEarlier(batch);
+            turn = true;
+        } finally {
+            if (!turn) {
+                engine.flight().ended(batch, false);
+                free(batch);
+            }
+        }
+        takeTicket(batch);
+        batch.run();
     }
 
     /** Assigns work its position in the order and passes it to a stream with its own thread. */
@@ -68,17 +92,21 @@ final class OperationQueue {
             accepted = true;
         } finally {
             if (!accepted) {
-                work.drop();
+                work.discard();
             }
         }
     }
 
-    /** Assigns work its position in the order; the caller runs or drops it. */
+    /** Assigns work its position in the order; the caller runs or discards it. */
     <W extends QueuedWork> W ticketed(W work, boolean queued) {
         work.note(queued);
+        takeTicket(work);
+        return work;
+    }
+
+    private void takeTicket(QueuedWork work) {
         work.ticket = issued;
         issued = work.ticket + 1;
-        return work;
     }
 
     /** Number of operations and groups enqueued and not yet completed. */
@@ -95,6 +123,57 @@ final class OperationQueue {
                 Waits.park(TURN_PARK_NANOS);
             }
         }
+    }
+
+    /**
+     * The same on the caller's thread, for work without a ticket. It gives up if the communicator
+     * ends, after an interrupt, or if none of the earlier ones runs for as long as the timeout:
+     * they wait behind other work of their streams. One that runs has its own timeout.
+     */
+    private void awaitEarlier(QueuedWork work) {
+        long last = issued;
+        for (int i = 0; i < TURN_SPINS && executed.get() != last; i++) {
+            Thread.onSpinWait();
+        }
+        if (executed.get() == last) {
+            return;
+        }
+        long idleSince = System.nanoTime();
+        long nextLook = idleSince;
+        long before = executed.get();
+        long interrupted = 0;
+        try {
+            for (long done = before; done != last; done = executed.get()) {
+                long now = System.nanoTime();
+                if (done != before || begun > done) {
+                    before = done;
+                    idleSince = now;
+                }
+                if (now - nextLook >= 0) {
+                    nextLook = now + LOOK_NANOS;
+                    engine.checkWaiting(work, now - idleSince);
+                }
+                interrupted = Interrupts.notice(interrupted, now);
+                if (Interrupts.overdue(interrupted, now)) {
+                    JcclException error =
+                            Interrupts.error(
+                                    "rank " + engine.rank() + " in " + work,
+                                    (last - done)
+                                            + " earlier operations on other streams come first."
+                                            + " The communicator has failed on all ranks");
+                    engine.fail(error);
+                    throw error;
+                }
+                LockSupport.parkNanos(TURN_PARK_NANOS);
+            }
+        } finally {
+            Interrupts.restore(interrupted);
+        }
+    }
+
+    /** Called by the thread whose turn it is. */
+    void begins(long ticket) {
+        begun = ticket + 1;
     }
 
     void nextTurn() {

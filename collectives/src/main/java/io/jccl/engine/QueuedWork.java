@@ -1,11 +1,15 @@
 package io.jccl.engine;
 
+import io.jccl.RankFailedException;
 import io.jccl.device.host.StreamTask;
 import io.jccl.flight.FlightEvents;
 
 /**
  * An operation or a group on one communicator. Operations of one communicator run in the order in
  * which they were called, on any stream, since all ranks must run them in the same order.
+ *
+ * <p>So none can be left out: if an earlier error on its stream drops one, the communicator fails.
+ * Otherwise this rank's next operation would meet the one that the other ranks still run.
  */
 public abstract class QueuedWork implements StreamTask {
     final EngineCommunicator owner;
@@ -35,6 +39,7 @@ public abstract class QueuedWork implements StreamTask {
     @Override
     public final void run() {
         owner.queue.awaitTurn(ticket);
+        owner.queue.begins(ticket);
         boolean done = false;
         try {
             execute();
@@ -46,7 +51,23 @@ public abstract class QueuedWork implements StreamTask {
     }
 
     @Override
-    public final void drop() {
+    public final void drop(Throwable earlier) {
+        owner.queue.awaitTurn(ticket);
+        RankFailedException dropped =
+                new RankFailedException(
+                        "%s of rank %s was dropped because of an earlier error on its stream: %s"
+                                .formatted(this, owner.rank(), earlier));
+        dropped.initCause(earlier);
+        try {
+            owner.fail(dropped);
+        } finally {
+            owner.flight().ended(this, false);
+            finish();
+        }
+    }
+
+    /** Ends work that has run as part of another, or that no stream has accepted. */
+    final void discard() {
         owner.queue.awaitTurn(ticket);
         owner.flight().ended(this, false);
         finish();

@@ -166,19 +166,19 @@ public final class HostStream implements Stream {
 
         private void runNext() {
             Runnable next;
-            boolean skip;
+            Throwable earlier;
             synchronized (this) {
                 int slot = (int) (taken++ % CAPACITY);
                 next = Objects.requireNonNull(works[slot]);
                 works[slot] = null;
-                skip = error != null && !always[slot];
+                earlier = always[slot] ? null : error;
             }
             Throwable thrown = null;
             try {
-                if (!skip) {
+                if (earlier == null) {
                     next.run();
                 } else if (next instanceof StreamTask w) {
-                    w.drop();
+                    w.drop(earlier);
                 }
             } catch (Throwable t) {
                 thrown = t;

@@ -8,6 +8,7 @@ import io.jccl.bootstrap.ControlBlock;
 import io.jccl.device.Buffer;
 import io.jccl.device.host.HostBuffer;
 import io.jccl.engine.Batch;
+import io.jccl.engine.QueuedWork;
 import io.jccl.engine.Request;
 import io.jccl.error.JcclException;
 import io.jccl.flight.CollectiveOp;
@@ -47,7 +48,6 @@ final class HostCommunicator extends HostRank {
 
     private final SharedMemoryTransport fabric;
     private final ControlBlock control;
-    private final MemorySegment memory;
     private final CommunicatorOptions options;
     private final long timeoutNanos;
 
@@ -83,15 +83,17 @@ final class HostCommunicator extends HostRank {
     private final Runnable attended = this::attend;
 
     /** The error that made this communicator unusable. */
-    private volatile @Nullable RuntimeException failure;
+    private volatile @Nullable JcclException failure;
 
     private volatile boolean closed;
 
+    /** Whether a thread has begun to close it; guarded by this. */
+    private boolean closing;
+
     HostCommunicator(SharedMemoryTransport fabric, int rank, CommunicatorOptions options) {
-        super(rank, fabric.ranks, fabric.device());
+        super(rank, fabric.ranks, fabric.device(), options.timeout());
         this.fabric = fabric;
         this.control = fabric.control;
-        this.memory = control.memory;
         this.options = options;
         this.timeoutNanos = Deadline.nanos(options.timeout());
         this.rank = rank;
@@ -150,20 +152,36 @@ final class HostCommunicator extends HostRank {
         if (closed) {
             throw new IllegalStateException("the communicator of rank " + rank + " is closed");
         }
+        checkFailure();
+    }
+
+    private void checkFailure() {
         RuntimeException f = failure;
         if (f != null) {
             throw f;
         }
     }
 
-    /** Begins an operation. One on a stream reports the failure also if it was closed since. */
+    /** Begins an operation. One that waited reports the failure also if it was closed since. */
     private void begin() {
-        RuntimeException f = failure;
-        if (f != null) {
-            throw f;
-        }
+        checkFailure();
         checkUsable();
         running.setRelease(true);
+    }
+
+    @Override
+    protected void checkWaiting(QueuedWork work, long idleNanos) {
+        JcclException ended = null;
+        synchronized (this) {
+            if (!closed && control.aborted()) {
+                ended = control.ended();
+            }
+        }
+        if (ended != null) {
+            fail(ended);
+        }
+        checkFailure();
+        super.checkWaiting(work, idleNanos);
     }
 
     @Override
@@ -235,7 +253,6 @@ final class HostCommunicator extends HostRank {
         CollectiveOp op = q.op;
         long s = ++sequence;
         int parity = (int) (s & 1);
-        long slot = control.slot(rank, parity);
         int size = q.type.size();
         long block = q.count * size;
         boolean source = op.sends(rank, q.root);
@@ -244,25 +261,11 @@ final class HostCommunicator extends HostRank {
         q.algorithm = algorithm;
         long payload = op.manySend() ? block * n : block;
         boolean eager = algorithm == Algorithm.DIRECT && !op.vector() && payload <= eagerLimit;
-        long signature = Slots.signature(op, q.type, q.reduceOp.kind(), algorithm, q.root);
-        if (q.inPlace) {
-            signature |= Slots.FLAG_IN_PLACE;
+        long signature =
+                slots.publish(q, s, parity, algorithm, eager ? payload : -1, source, target);
+        if (!slots.meet(waiter, s, parity, signature, q.count)) {
+            throw desync.mismatch(s, parity);
         }
-        control.set(slot + ControlBlock.COUNT, q.count);
-        control.set(slot + ControlBlock.FACTOR, q.reduceOp.factorBits(q.type));
-        if (!eager) {
-            signature |= slots.publishPlaces(q, slot, parity, source, target);
-        } else if (source && payload > 0) {
-            MemorySegment.copy(
-                    ((HostBuffer) q.sendBuffer()).segment(),
-                    0,
-                    memory,
-                    slot + ControlBlock.PAYLOAD,
-                    payload);
-        }
-        control.set(slot + ControlBlock.SIGNATURE, signature);
-        control.release(slot + ControlBlock.SEQ, s);
-        meet(s, parity, signature & Slots.AGREED, q.count);
         if (eager) {
             if (target && payload > 0) {
                 direct.takeFromSlots(q, parity, block);
@@ -292,24 +295,6 @@ final class HostCommunicator extends HostRank {
             case TREE -> algorithms.tree().run(q, parity);
             case RECURSIVE_DOUBLING -> algorithms.doubling().run(q, parity);
             default -> algorithms.pairwise().run(q, parity);
-        }
-    }
-
-    /** Waits until every rank has published operation s, and throws unless all agree. */
-    private void meet(long s, int parity, long agreed, long count) {
-        boolean same = true;
-        for (int i = 1; i < n; i++) {
-            int p = rank + i < n ? rank + i : rank + i - n;
-            long slot = control.slot(p, parity);
-            if (control.acquire(slot + ControlBlock.SEQ) < s) {
-                waiter.await(slot + ControlBlock.SEQ, s, p);
-            }
-            same &=
-                    (control.get(slot + ControlBlock.SIGNATURE) & Slots.AGREED) == agreed
-                            && control.get(slot + ControlBlock.COUNT) == count;
-        }
-        if (!same) {
-            throw desync.mismatch(s, parity);
         }
     }
 
@@ -358,27 +343,35 @@ final class HostCommunicator extends HostRank {
     // ---- ending
 
     /** Records the first error, reports it to the others, and returns the exception to throw. */
-    private RuntimeException failed(RuntimeException e) {
-        RuntimeException f = named(e);
+    private JcclException failed(RuntimeException e) {
+        JcclException f = named(e);
         messages.clear();
-        if (!closed) {
-            // May write a file: before others hear of it, and not while they wait for this.
-            flight().failed(f);
-        }
-        synchronized (this) {
-            if (failure == null && !closed) {
-                failure = f;
-                String text = Objects.requireNonNullElse(f.getMessage(), f.toString());
-                control.abort(rank, ControlBlock.AbortKind.of(f), text);
-            }
-        }
+        fail(f);
         printStandings();
         return f;
     }
 
-    private synchronized RuntimeException named(RuntimeException e) {
-        if (e instanceof JcclException || !closed) {
-            return e instanceof JcclException ? e : desync.failure(e);
+    @Override
+    protected void fail(JcclException why) {
+        if (!closed) {
+            // May write a file: before others hear of it, and not while they wait for this.
+            flight().failed(why);
+        }
+        synchronized (this) {
+            if (failure == null && !closed) {
+                failure = why;
+                String text = Objects.requireNonNullElse(why.getMessage(), why.toString());
+                control.abort(rank, ControlBlock.AbortKind.of(why), text);
+            }
+        }
+    }
+
+    private synchronized JcclException named(RuntimeException e) {
+        if (e instanceof JcclException j) {
+            return j;
+        }
+        if (!closed) {
+            return desync.failure(e);
         }
         // The shared memory is closed, and an access to it is all that e reports.
         String what = "rank " + rank + " was closed while in " + desync.here();
@@ -431,12 +424,7 @@ final class HostCommunicator extends HostRank {
             abort("ranks " + Arrays.toString(left) + " continue in their own communicator");
         } else {
             checkUsable();
-            if (pending() > 0) {
-                throw new IllegalStateException(
-                        "shrink while "
-                                + pending()
-                                + " operations are enqueued on streams; synchronize them first");
-            }
+            refuseWhilePending("shrink");
         }
         int own = Arrays.binarySearch(left, rank);
         SharedMemoryTransport child = fabric.shrink(rank, left, own, options.timeout());
@@ -446,9 +434,10 @@ final class HostCommunicator extends HostRank {
     @Override
     public void close() {
         synchronized (this) {
-            if (closed) {
+            if (closing) {
                 return;
             }
+            closing = true;
         }
         // Other ranks may still have to read what this rank has sent, and streams may have work.
         long deadline = System.nanoTime() + timeoutNanos;
@@ -471,9 +460,6 @@ final class HostCommunicator extends HostRank {
         attend();
         flight().close();
         synchronized (this) {
-            if (closed) {
-                return;
-            }
             closed = true;
         }
         closeDriver();

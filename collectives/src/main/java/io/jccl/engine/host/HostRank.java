@@ -1,5 +1,6 @@
 package io.jccl.engine.host;
 
+import io.jccl.CollectiveTimeoutException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
@@ -8,6 +9,9 @@ import io.jccl.device.host.HostBuffer;
 import io.jccl.device.host.HostDevice;
 import io.jccl.device.host.HostStream;
 import io.jccl.engine.EngineCommunicator;
+import io.jccl.engine.QueuedWork;
+import io.jccl.internal.Deadline;
+import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
 import java.util.stream.IntStream;
@@ -16,11 +20,13 @@ import org.jspecify.annotations.Nullable;
 /** A rank with host buffers and streams, independent of the transport. */
 public abstract class HostRank extends EngineCommunicator {
     private final HostDevice device;
+    private final Duration timeout;
     private volatile @Nullable HostStream driver;
 
-    protected HostRank(int rank, int size, HostDevice device) {
+    protected HostRank(int rank, int size, HostDevice device, Duration timeout) {
         super(rank, size);
         this.device = device;
+        this.timeout = timeout;
     }
 
     @Override
@@ -57,6 +63,22 @@ public abstract class HostRank extends EngineCommunicator {
     }
 
     @Override
+    protected void checkWaiting(QueuedWork work, long idleNanos) {
+        checkUsable();
+        if (idleNanos > Deadline.nanos(timeout)) {
+            CollectiveTimeoutException late =
+                    new CollectiveTimeoutException(
+                            ("rank %s of %s waited %s in %s for its own earlier operations (%s"
+                                            + " pending), which wait behind other work of their"
+                                            + " streams. Look at what those streams do (jstack), or"
+                                            + " raise the timeout")
+                                    .formatted(rank(), size(), timeout, work, pending()));
+            fail(late);
+            throw late;
+        }
+    }
+
+    @Override
     protected Stream driver() {
         HostStream d = driver;
         if (d == null) {
@@ -74,12 +96,7 @@ public abstract class HostRank extends EngineCommunicator {
     protected final int[] members(int colour, int key) {
         checkUsable();
         refuseInGroup("split");
-        if (pending() > 0) {
-            throw new IllegalStateException(
-                    "split while "
-                            + pending()
-                            + " operations are enqueued on streams; synchronize them first");
-        }
+        refuseWhilePending("split");
         int n = size();
         int[] members = new int[n];
         int count = 0;
@@ -102,6 +119,15 @@ public abstract class HostRank extends EngineCommunicator {
             }
         }
         return Arrays.copyOf(members, count);
+    }
+
+    /** Throws if operations are enqueued. */
+    protected final void refuseWhilePending(String operation) {
+        if (pending() > 0) {
+            throw new IllegalStateException(
+                    "%s while %s operations are enqueued on streams; synchronize them first"
+                            .formatted(operation, pending()));
+        }
     }
 
     /**

@@ -8,6 +8,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.host.HostBuffer;
 import io.jccl.engine.Request;
 import io.jccl.flight.CollectiveOp;
+import java.lang.foreign.MemorySegment;
 
 /**
  * What each rank has published about its current collective: the operation, the positions of its
@@ -18,9 +19,9 @@ final class Slots {
      * The bits of a signature that must be equal on all ranks; the higher bits are the rank's own
      * flags.
      */
-    static final long AGREED = 0x0000ffff_ffffffffL;
+    private static final long AGREED = 0x0000ffff_ffffffffL;
 
-    static final long FLAG_IN_PLACE = 1L << 48;
+    private static final long FLAG_IN_PLACE = 1L << 48;
     private static final long FLAG_FOREIGN = 1L << 49;
 
     private final SharedMemoryTransport fabric;
@@ -35,7 +36,7 @@ final class Slots {
         this.n = fabric.ranks;
     }
 
-    static long signature(
+    private static long signature(
             CollectiveOp op, DataType type, ReduceOp.Kind kind, Algorithm algorithm, int root) {
         return op.ordinal()
                 | (long) type.ordinal() << 8
@@ -44,8 +45,45 @@ final class Slots {
                 | (long) root << 32;
     }
 
+    /**
+     * Publishes this rank's call of collective s.
+     *
+     * @param eager how many bytes of payload to send in the slot; negative to publish the positions
+     *     of the buffers instead
+     * @return its signature
+     */
+    long publish(
+            Request q,
+            long s,
+            int parity,
+            Algorithm algorithm,
+            long eager,
+            boolean source,
+            boolean target) {
+        long slot = control.slot(rank, parity);
+        long signature = signature(q.op, q.type, q.reduceOp.kind(), algorithm, q.root);
+        if (q.inPlace) {
+            signature |= FLAG_IN_PLACE;
+        }
+        control.set(slot + ControlBlock.COUNT, q.count);
+        control.set(slot + ControlBlock.FACTOR, q.reduceOp.factorBits(q.type));
+        if (eager < 0) {
+            signature |= publishPlaces(q, slot, parity, source, target);
+        } else if (source && eager > 0) {
+            MemorySegment.copy(
+                    ((HostBuffer) q.sendBuffer()).segment(),
+                    0,
+                    control.memory,
+                    slot + ControlBlock.PAYLOAD,
+                    eager);
+        }
+        control.set(slot + ControlBlock.SIGNATURE, signature);
+        control.release(slot + ControlBlock.SEQ, s);
+        return signature;
+    }
+
     /** Writes the positions of the buffers, and the tables of a v-variant; returns flags. */
-    long publishPlaces(Request q, long slot, int parity, boolean source, boolean target) {
+    private long publishPlaces(Request q, long slot, int parity, boolean source, boolean target) {
         boolean foreign = false;
         if (source) {
             HostBuffer b = (HostBuffer) q.sendBuffer();
@@ -151,6 +189,22 @@ final class Slots {
             describe(b, p, parity);
         }
         return b.append(". All ranks must call the same operations in the same order").toString();
+    }
+
+    /** Waits until every rank has published collective s; returns whether all agree. */
+    boolean meet(Waiter waiter, long s, int parity, long signature, long count) {
+        boolean same = true;
+        for (int i = 1; i < n; i++) {
+            int p = rank + i < n ? rank + i : rank + i - n;
+            long slot = control.slot(p, parity);
+            if (control.acquire(slot + ControlBlock.SEQ) < s) {
+                waiter.await(slot + ControlBlock.SEQ, s, p);
+            }
+            same &=
+                    ((control.get(slot + ControlBlock.SIGNATURE) ^ signature) & AGREED) == 0
+                            && control.get(slot + ControlBlock.COUNT) == count;
+        }
+        return same;
     }
 
     /**

@@ -71,7 +71,7 @@ final class MpiCommunicator extends HostRank {
 
     private MpiCommunicator(
             MpiProcess process, long id, int rank, int[] worldRanks, CommunicatorOptions options) {
-        super(rank, worldRanks.length, HostDevice.local());
+        super(rank, worldRanks.length, HostDevice.local(), options.timeout());
         this.process = process;
         this.mpi = process.state();
         this.id = id;
@@ -320,18 +320,23 @@ final class MpiCommunicator extends HostRank {
      * Records the first error, reports it to the other ranks, and returns the exception to throw.
      */
     private RuntimeException failed(RuntimeException e) {
-        RuntimeException f =
+        JcclException f =
                 switch (e) {
                     case MpiException m -> translated(m);
                     case JcclException j -> j;
                     default -> new JcclException("rank " + rank() + " failed: " + e, e);
                 };
-        fail(f, true, -1);
-        flight().failed(f);
+        fail(f);
         return Objects.requireNonNullElse(failure, f);
     }
 
-    private RuntimeException translated(MpiException e) {
+    @Override
+    protected void fail(JcclException why) {
+        fail(why, true, -1);
+        flight().failed(why);
+    }
+
+    private JcclException translated(MpiException e) {
         String text = String.valueOf(e.getMessage());
         int errorClass = calls.link().errorClass(e.code());
         if (errorClass == mpi.abi().constant("MPI_ERR_TRUNCATE")) {
