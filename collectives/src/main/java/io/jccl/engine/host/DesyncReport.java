@@ -58,10 +58,12 @@ final class DesyncReport {
         this.attend = attend;
     }
 
-    /** The operation that this rank is in. */
+    /** The operation that this rank is in; only collectives have numbers. */
     String here() {
         Request q = comm.current() != null ? comm.current() : messages.unfinished();
-        return (q == null ? "an operation" : q.toString()) + " #" + comm.sequence();
+        return q == null
+                ? "an operation"
+                : q.op.peerToPeer() ? q.toString() : q + " #" + comm.sequence();
     }
 
     /** The error of ranks that call different operations. */
@@ -85,12 +87,13 @@ final class DesyncReport {
     }
 
     /**
-     * The error of a rank that failed on its own. If another one has aborted, it may have closed
-     * the memory that this one was reading, so its abort is the error.
+     * The error of a rank that failed on its own. After an abort, also one of this rank by another
+     * thread, the others may have closed the memory that this one was reading, so the abort is the
+     * error.
      */
     JcclException failure(RuntimeException cause) {
         JcclException e =
-                control.aborted() && control.abortRank() != rank
+                control.aborted()
                         ? abortedByPeer()
                         : new JcclException("rank " + rank + " failed in " + here() + ": " + cause);
         e.initCause(cause);
@@ -106,7 +109,7 @@ final class DesyncReport {
         String text =
                 ("rank %s of %s waited %s in %s for: %s. Look at what those ranks do (jstack), or"
                                 + " raise the timeout. %s")
-                        .formatted(rank, n, timeout, here(), waitedFor(), table(all));
+                        .formatted(rank, n, timeout, here(), waitedFor(all), table(all));
         // In one process this rank can print at once; it may end soon.
         int printer = fabric.isOneProcess() ? rank : RankStatus.lowest(all);
         return control.abort(rank, ControlBlock.AbortKind.TIMEOUT, printer, text)
@@ -177,16 +180,19 @@ final class DesyncReport {
         if (reached == 0) {
             return "";
         }
-        StringBuilder b = new StringBuilder("called #").append(reached).append(' ');
+        StringBuilder b = new StringBuilder("entered #").append(reached).append(' ');
         slots.describe(b, p, (int) (reached & 1));
         return b.toString();
     }
 
-    /** The ranks that this one waits for, and their status. */
+    /** The ranks that this one waits for, without their answers. */
     String waitedFor() {
+        return waitedFor(List.of());
+    }
+
+    private String waitedFor(List<@Nullable RankStatus> all) {
         StringBuilder b = new StringBuilder();
         boolean any = false;
-        int parity = (int) (comm.sequence() & 1);
         Request q = comm.current();
         boolean inMessages = q == null || q.op.peerToPeer();
         for (int p = 0; p < n; p++) {
@@ -201,13 +207,19 @@ final class DesyncReport {
             b.append(any ? ", " : "").append(fabric.nameOf(p));
             any = true;
             if (reached == 0) {
-                b.append(", which has called no collective yet");
-            } else if (reached < comm.sequence()) {
-                b.append(", whose last collective is #").append(reached).append(" ");
-                slots.describe(b, p, (int) (reached & 1));
+                b.append(", which has entered no collective yet");
             } else {
-                b.append(", which has not finished #").append(reached).append(" ");
-                slots.describe(b, p, parity);
+                b.append(
+                        inMessages || reached < comm.sequence()
+                                ? ", whose last collective is #"
+                                : ", which has not finished #");
+                slots.describe(b.append(reached).append(' '), p, (int) (reached & 1));
+            }
+            RankStatus status = p < all.size() ? all.get(p) : null;
+            if (status != null && status.called() > reached) {
+                b.append(" (it has called #")
+                        .append(reached + 1)
+                        .append(", which waits behind other work of its streams)");
             }
         }
         if (!any) {

@@ -69,7 +69,9 @@ final class HostCommunicator extends HostRank {
 
     private Algorithms algorithms;
 
-    private long sequence;
+    /** The number of the current collective, or of the next one. */
+    private long sequence = 1;
+
     private long splits;
 
     private @Nullable Request current;
@@ -207,6 +209,7 @@ final class HostCommunicator extends HostRank {
     @Override
     protected void execute(Batch batch) {
         begin();
+        current = batch.get(0);
         try {
             waiter.checkAborted();
             for (int i = 0; i < batch.size(); i++) {
@@ -250,8 +253,12 @@ final class HostCommunicator extends HostRank {
      * @param followed whether another one of the same group follows
      */
     private void collective(Request q, boolean followed) {
+        collective(q, sequence, followed);
+        sequence++;
+    }
+
+    private void collective(Request q, long s, boolean followed) {
         CollectiveOp op = q.op;
-        long s = ++sequence;
         int parity = (int) (s & 1);
         int size = q.type.size();
         long block = q.count * size;
@@ -309,7 +316,7 @@ final class HostCommunicator extends HostRank {
         return current;
     }
 
-    /** The number of the collective entered last. */
+    /** The number of the current collective, or of the next one. */
     long sequence() {
         return sequence;
     }

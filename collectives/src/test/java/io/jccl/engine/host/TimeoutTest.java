@@ -10,14 +10,18 @@ import io.jccl.CollectiveTimeoutException;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.Group;
+import io.jccl.RankFailedException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
+import io.jccl.internal.Waits;
+import io.jccl.testkit.Messages;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
@@ -114,5 +118,83 @@ class TimeoutTest {
                 c.recv(buffer, 1 - c.rank(), stream);
             }
         }
+    }
+
+    private static final CommunicatorOptions SOON =
+            CommunicatorOptions.DEFAULT.withTimeout(Duration.ofMillis(300));
+
+    private static String messageOf(Communicator.RankBody body) {
+        JcclException error =
+                assertThrows(JcclException.class, () -> Communicator.runLocal(2, SOON, body));
+        return String.valueOf(Objects.requireNonNull(error.getCause()).getMessage());
+    }
+
+    /** It has finished its last collective, and a message has no number. */
+    @Test
+    void rankThatSendsNothingIsNamedWithItsLastCollective() {
+        CountDownLatch over = new CountDownLatch(1);
+        String message =
+                messageOf(c -> {
+                    Stream stream = c.device().defaultStream();
+                    try (Buffer buffer = c.device().allocate(DataType.FLOAT32, 10)) {
+                        c.barrier(stream);
+                        c.broadcast(buffer, 0, stream);
+                        if (c.rank() == 1) {
+                            assertTrue(over.await(30, TimeUnit.SECONDS));
+                        } else {
+                            try {
+                                c.recv(buffer, 1, stream);
+                            } finally {
+                                over.countDown();
+                            }
+                        }
+                    }
+                });
+        assertTrue(
+                message.contains(
+                        "in recv(float, count 10, peer 1) for: rank 1, whose last collective is #2"
+                                + " broadcast(float, count 10, root 0). Look"),
+                message);
+    }
+
+    @Test
+    void collectiveThatWaitsBehindItsStreamIsNamed() {
+        CountDownLatch over = new CountDownLatch(1);
+        String message =
+                messageOf(c -> {
+                    try (Stream stream = c.device().newStream()) {
+                        if (c.rank() == 0) {
+                            stream.launchHostFunction(() -> {
+                                boolean unused =
+                                        Waits.await(over, TimeUnit.SECONDS.toNanos(30));
+                            });
+                            c.barrier(stream);
+                            assertTrue(over.await(30, TimeUnit.SECONDS));
+                            stream.synchronize();
+                        } else {
+                            try {
+                                c.barrier(c.device().defaultStream());
+                            } finally {
+                                over.countDown();
+                            }
+                        }
+                    }
+                });
+        assertTrue(
+                message.contains(
+                        "rank 0, which has entered no collective yet (it has called #1, which waits"
+                                + " behind other work of its streams). Look"),
+                message);
+    }
+
+    @Test
+    void collectiveThatCannotBeEnteredHasItsOwnNumber() {
+        List<Communicator> ranks = Communicator.local(2);
+        ranks.get(0).abort("it is ill");
+        Communicator other = ranks.get(1);
+        Runnable barrier = () -> other.barrier(other.device().defaultStream());
+        String message = Messages.of(RankFailedException.class, () -> Group.run(other, barrier));
+        assertEquals("rank 0: it is ill; rank 1 was in barrier #1 and cannot go on", message);
+        ranks.forEach(Communicator::close);
     }
 }
