@@ -15,7 +15,6 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
@@ -43,10 +42,7 @@ public final class LocalProcessGroup {
     private final HostDevice device;
     private final Thread hook;
 
-    /** Mappings of other processes' heap chunks are valid until this process leaves. */
-    private final Arena peers = Arena.ofShared();
-
-    private final ConcurrentHashMap<Long, MemorySegment> chunks = new ConcurrentHashMap<>();
+    private final PeerChunks peers;
 
     /** Communicators that use this job. */
     private final AtomicInteger users = new AtomicInteger();
@@ -69,22 +65,33 @@ public final class LocalProcessGroup {
         this.size = size;
         this.lock = lock;
         this.arrivals = new LocalHandshake(folder, rank, size);
-        // Own chunks are unmapped when no buffer refers to them any more, so results remain
-        // readable after the communicator is closed.
-        this.heap =
-                new SharedHeap((chunk, bytes) ->
-                        folder.create(
-                                heapFile(rank, chunk),
-                                bytes,
-                                Arena.ofAuto(),
-                                "the buffers of rank " + rank));
+        this.peers = new PeerChunks(folder);
+        this.heap = new SharedHeap(new HeapFiles());
         this.device = new HostDevice(heap);
         this.hook = new Thread(this::leave, "jccl-cleanup");
         Runtime.getRuntime().addShutdownHook(hook);
     }
 
-    private static String heapFile(int rank, int chunk) {
-        return "heap-" + rank + "-" + chunk;
+    private final class HeapFiles implements SharedHeap.ChunkSource {
+        /**
+         * Own chunks are unmapped when no buffer refers to them any more, so results remain readable
+         * after the communicator is closed.
+         */
+        @Override
+        public MemorySegment create(int chunk, long bytes) {
+            String what = "the buffers of rank " + rank;
+            return folder.create(PeerChunks.file(rank, chunk), bytes, Arena.ofAuto(), what);
+        }
+
+        @Override
+        public void delete(int chunk) {
+            folder.delete(PeerChunks.file(rank, chunk));
+        }
+
+        @Override
+        public boolean unmapDeleted() {
+            return peers.unmapDeleted();
+        }
     }
 
     public SharedFolder folder() {
@@ -110,17 +117,12 @@ public final class LocalProcessGroup {
 
     /** The mapping of a chunk of a rank's heap; null if it was not needed before. */
     public @Nullable MemorySegment chunk(int jobRank, int chunk) {
-        return jobRank == rank ? heap.chunk(chunk) : chunks.get(key(jobRank, chunk));
+        return jobRank == rank ? heap.chunk(chunk) : peers.get(jobRank, chunk);
     }
 
     /** Maps a chunk of another rank's heap. */
     public MemorySegment map(int jobRank, int chunk) {
-        return chunks.computeIfAbsent(
-                key(jobRank, chunk), k -> folder.map(heapFile(jobRank, chunk), -1, peers));
-    }
-
-    private static Long key(int jobRank, int chunk) {
-        return (long) jobRank << 32 | chunk;
+        return peers.map(jobRank, chunk);
     }
 
     public void retain() {
@@ -130,7 +132,7 @@ public final class LocalProcessGroup {
     public void release() {
         if (users.decrementAndGet() == 0) {
             leave();
-            peers.close();
+            peers.unmapAll();
             try {
                 Runtime.getRuntime().removeShutdownHook(hook);
             } catch (IllegalStateException e) {
@@ -148,7 +150,7 @@ public final class LocalProcessGroup {
             return;
         }
         left = true;
-        folder.deleteAll("heap-" + rank + "-");
+        folder.deleteAll(PeerChunks.files(rank));
         folder.unlock(rank, lock, joined || arrivals.isTold());
         folder.deleteIfAbandoned();
     }

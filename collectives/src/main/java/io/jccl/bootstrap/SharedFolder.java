@@ -280,7 +280,7 @@ public final class SharedFolder {
         deleteAll("ctl-");
         for (int r = 0; r < ranks; r++) {
             if (r == 0 || !isHeld(r)) {
-                deleteAll("heap-" + r + "-");
+                deleteAll(PeerChunks.files(r));
             }
         }
     }

@@ -69,14 +69,14 @@ final class SharedMemory {
     private static SharedMemoryFullException tooSmall(FileStore store, long bytes, String purpose)
             throws IOException {
         return new SharedMemoryFullException(
-                ("the shared-memory file system of %s is too small: %s needs %s, but of its %s"
-                                + " only %s are free. Enlarge it (docker run --shm-size=...,"
+                ("the shared-memory file system of %s is too small: %s needed for %s, but of its"
+                                + " %s only %s are free. Enlarge it (docker run --shm-size=...,"
                                 + " mount -o remount,size=...) or name another folder in"
                                 + " JCCL_SHM_DIR")
                         .formatted(
                                 SharedFolder.root(),
-                                purpose,
                                 mib(bytes),
+                                purpose,
                                 mib(store.getTotalSpace()),
                                 mib(store.getUsableSpace())));
     }

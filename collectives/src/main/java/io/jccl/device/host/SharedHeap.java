@@ -1,5 +1,6 @@
 package io.jccl.device.host;
 
+import io.jccl.internal.Waits;
 import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
 import java.util.List;
@@ -7,17 +8,22 @@ import java.util.Map;
 import java.util.NavigableMap;
 import java.util.Objects;
 import java.util.TreeMap;
+import java.util.concurrent.TimeUnit;
 
 /**
  * Memory of one process that the other processes of the job can map: files of a folder in a
- * shared-memory file system, each cut into blocks by first fit. Freed blocks are reused; the files
- * are deleted when the process leaves the job.
+ * shared-memory file system, each cut into blocks by first fit. Freed blocks are reused. A file is
+ * deleted when the process leaves the job, or earlier if the file system is full and no buffer uses
+ * it.
  *
  * <p><b>Threads:</b> any.
  */
 public final class SharedHeap {
     private static final long FIRST_CHUNK = 4L << 20;
     private static final long MAX_GROWTH = 64L << 20;
+
+    /** The last of the pauses, each twice as long as the one before, in which memory is unmapped. */
+    private static final long UNMAP_MILLIS = 256;
 
     /** Blocks are aligned to cache lines, large ones to pages. */
     private static final long LINE = 64;
@@ -27,12 +33,24 @@ public final class SharedHeap {
     /** A run of bytes in a chunk. */
     record Block(int chunk, long at, long bytes, MemorySegment segment) {}
 
-    /** Creates the file of a chunk. */
+    /** The files of the chunks, which have numbers from 0. */
     public interface ChunkSource {
         MemorySegment create(int chunk, long bytes);
+
+        /** Deletes a file; its memory is free once no process maps it. */
+        void delete(int chunk);
+
+        /** Unmaps what other processes have deleted; returns whether there was anything. */
+        boolean unmapDeleted();
     }
 
-    private record Chunk(MemorySegment memory, NavigableMap<Long, Long> free) {}
+    private record Chunk(MemorySegment memory, NavigableMap<Long, Long> free) {
+        long freeBytes() {
+            return free.values().stream().mapToLong(Long::longValue).sum();
+        }
+    }
+
+    private static final Chunk DELETED = new Chunk(MemorySegment.NULL, new TreeMap<>());
 
     private final ChunkSource source;
     private final List<Chunk> chunks = new ArrayList<>();
@@ -56,20 +74,64 @@ public final class SharedHeap {
                 return b;
             }
         }
-        long chunkBytes = Math.max(roundUp(size, PAGE), nextChunk);
-        MemorySegment memory;
-        try {
-            memory = source.create(chunks.size(), chunkBytes);
-        } catch (SharedMemoryFullException e) {
-            // Extra growth is optional; only the requested size must fit.
-            chunkBytes = roundUp(size, PAGE);
-            memory = source.create(chunks.size(), chunkBytes);
-        }
+        MemorySegment memory = create(roundUp(size, PAGE));
         nextChunk = Math.min(nextChunk * 2, MAX_GROWTH);
         NavigableMap<Long, Long> free = new TreeMap<>();
-        free.put(0L, chunkBytes);
+        free.put(0L, memory.byteSize());
         chunks.add(new Chunk(memory, free));
         return block(chunks.size() - 1, take(free, size), bytes);
+    }
+
+    private MemorySegment create(long least) {
+        // As much again as is free in blocks that are too small: otherwise each of many buffers of
+        // growing sizes would leave a chunk in which the next one does not fit.
+        long free = chunks.stream().mapToLong(Chunk::freeBytes).sum();
+        long wanted = Math.max(least, Math.max(nextChunk, free));
+        try {
+            return source.create(chunks.size(), wanted);
+        } catch (SharedMemoryFullException e) {
+            // Extra growth is optional; only the requested size must fit.
+        }
+        try {
+            return source.create(chunks.size(), least);
+        } catch (SharedMemoryFullException e) {
+            if (deleteUnused() | source.unmapDeleted()) {
+                return createAfterUnmapping(least, free);
+            }
+            throw e;
+        }
+    }
+
+    private boolean deleteUnused() {
+        boolean any = false;
+        for (int c = 0; c < chunks.size(); c++) {
+            Chunk chunk = chunks.get(c);
+            if (chunk != DELETED && chunk.freeBytes() == chunk.memory.byteSize()) {
+                source.delete(c);
+                chunks.set(c, DELETED);
+                any = true;
+            }
+        }
+        return any;
+    }
+
+    /** This process unmaps its own chunks when they are garbage, others when they are full too. */
+    private MemorySegment createAfterUnmapping(long least, long free) {
+        for (long millis = 1; ; millis *= 2) {
+            System.gc();
+            Waits.park(TimeUnit.MILLISECONDS.toNanos(millis));
+            boolean unused = source.unmapDeleted();
+            try {
+                return source.create(chunks.size(), least);
+            } catch (SharedMemoryFullException e) {
+                if (millis >= UNMAP_MILLIS) {
+                    throw new SharedMemoryFullException(
+                            ("%s. Closed buffers of this rank have left %s bytes, in pieces that"
+                                            + " are too small or that a process still has mapped")
+                                    .formatted(e.getMessage(), free));
+                }
+            }
+        }
     }
 
     private Block block(int chunk, long at, long bytes) {
