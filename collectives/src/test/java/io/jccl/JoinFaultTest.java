@@ -100,6 +100,26 @@ class JoinFaultTest {
         }
     }
 
+    /** Long before the timeout, after the time that a process of an earlier run may take to end. */
+    @Tag("exhaustive")
+    @Test
+    void rankThatTwoProcessesClaimIsNamed() {
+        try (Workers workers = world(3)) {
+            List<Worker> all = new ArrayList<>();
+            for (int rank : new int[] {0, 0, 1}) {
+                all.add(workers.start(rank, FaultWorker.class, "hello", LONG));
+            }
+            for (Worker worker : all) {
+                Report.of(worker)
+                        .is(
+                                RankFailedException.class,
+                                " both join job " + job + " as rank 0",
+                                Long.toString(all.get(0).pid()),
+                                Long.toString(all.get(1).pid()));
+            }
+        }
+    }
+
     @Tag("exhaustive")
     @ParameterizedTest
     @CsvSource({"1, 2, TERM"})

@@ -81,6 +81,11 @@ final class LocalHandshake {
         this.lastWatch = System.nanoTime() - watchNanos;
     }
 
+    /** Makes this rank take notice of a refusal of its own number: another process has it too. */
+    void claimed(long token) {
+        tokens[own.rank()] = token;
+    }
+
     /** Publishes this rank's information. */
     void come(long nonce) {
         folder.put(CARDS + nonce + "-" + own.rank(), own.write(), own.rank());
@@ -211,7 +216,7 @@ final class LocalHandshake {
         int dead = look(met);
         for (int r = 0; r < tokens.length; r++) {
             // Read after the locks: a rank reports its refusal before it releases its lock.
-            String said = tokens[r] == 0 || r == own.rank() ? null : folder.read(refusal(r));
+            String said = tokens[r] == 0 ? null : folder.read(refusal(r));
             if (said != null && said.startsWith(Long.toHexString(tokens[r]) + " ")) {
                 told = true;
                 String story = said.substring(said.indexOf('\n') + 1);
@@ -266,10 +271,11 @@ final class LocalHandshake {
      */
     void refuse(long token, Throwable why) {
         String late = why instanceof CollectiveTimeoutException ? LATE : "";
+        // Of two processes with this number both may write.
         folder.put(
                 refusal(own.rank()),
                 Long.toHexString(token) + " " + late + "\n" + story(why),
-                own.rank());
+                (int) ProcessHandle.current().pid());
     }
 
     /**

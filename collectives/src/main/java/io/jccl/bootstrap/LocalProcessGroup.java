@@ -2,6 +2,7 @@ package io.jccl.bootstrap;
 
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.CommunicatorOptions;
+import io.jccl.RankFailedException;
 import io.jccl.device.host.HostDevice;
 import io.jccl.device.host.SharedHeap;
 import io.jccl.error.JcclException;
@@ -34,6 +35,9 @@ public final class LocalProcessGroup {
     static final String CONTROL = "ctl-0";
     private static final long POLL_NANOS = 200_000;
 
+    /** How long a process that joins as the same rank may be one of an earlier run that ends. */
+    private static final long CLAIM_NANOS = 5_000_000_000L;
+
     private final SharedFolder folder;
     private final int rank;
     private final int size;
@@ -65,6 +69,7 @@ public final class LocalProcessGroup {
         this.size = size;
         this.lock = lock;
         this.arrivals = new LocalHandshake(folder, rank, size);
+        arrivals.claimed(lock.token());
         this.peers = new PeerChunks(folder);
         this.heap = new SharedHeap(new HeapFiles());
         this.device = new HostDevice(heap);
@@ -265,12 +270,23 @@ public final class LocalProcessGroup {
         SharedFolder.removeStale();
         SharedFolder folder = new SharedFolder(jobId);
         SharedFolder.Lock lock = folder.tryLock(rank);
+        FileLocks.Look holder = folder.look(rank);
+        long heldSince = System.nanoTime();
         while (lock == null) {
             if (patience.isOver()) {
                 throw new JcclException(
                         ("rank %s of job %s is already running; give each process its own rank, or"
                                         + " this run another JCCL_JOB_ID")
                                 .formatted(rank, jobId));
+            }
+            FileLocks.Look now = folder.look(rank);
+            if (!now.equals(holder)) {
+                holder = now;
+                heldSince = System.nanoTime();
+            } else if (now.held()
+                    && now.token() != 0
+                    && System.nanoTime() - heldSince > CLAIM_NANOS) {
+                throw claimedTwice(folder, jobId, rank, size, now.token());
             }
             patience.pause();
             lock = folder.tryLock(rank);
@@ -300,6 +316,22 @@ public final class LocalProcessGroup {
                 job.release();
             }
         }
+    }
+
+    /** The error of all ranks, also of the one whose number this process has too. */
+    private static JcclException claimedTwice(
+            SharedFolder folder, String jobId, int rank, int size, long token) {
+        JcclException error =
+                new RankFailedException(
+                        ("processes %s and %s both join job %s as rank %s; give each its own rank,"
+                                        + " or one run another JCCL_JOB_ID")
+                                .formatted(
+                                        FileLocks.pid(token),
+                                        ProcessHandle.current().pid(),
+                                        jobId,
+                                        rank));
+        new LocalHandshake(folder, rank, size).refuse(token, error);
+        return error;
     }
 
     /**
