@@ -2,6 +2,8 @@ package io.jccl;
 
 import io.jccl.rendezvous.LaunchEnvironment;
 import java.nio.file.Path;
+import java.util.BitSet;
+import java.util.List;
 import java.util.Map;
 import java.util.UUID;
 
@@ -66,9 +68,9 @@ public final class LocalJob {
     /** Joins on the host engine according to a launcher's variables. */
     static Communicator join(Map<String, String> environment, CommunicatorOptions options) {
         LaunchEnvironment launch = LaunchEnvironment.of(environment);
+        List<BitSet> shares = RankBinding.shares(options, System.getenv(), launch.size());
         if (launch.size() > 1) {
-            RankBinding.bind(
-                    RankBinding.shares(options, System.getenv(), launch.size()), launch.rank());
+            RankBinding.bind(shares, launch.rank());
         }
         return EngineProvider.Holder.ENGINES.host(environment, options);
     }

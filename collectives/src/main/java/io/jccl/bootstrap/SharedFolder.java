@@ -150,7 +150,11 @@ public final class SharedFolder {
             return null;
         } catch (IOException e) {
             SharedMemory.checkSpace();
-            throw new UncheckedIOException("cannot lock " + file, e);
+            throw new JcclException(
+                    ("the ranks cannot meet in %s: %s. Make it writable, or name another folder"
+                                    + " than %s in JCCL_SHM_DIR")
+                            .formatted(path, e, root()),
+                    e);
         }
     }
 

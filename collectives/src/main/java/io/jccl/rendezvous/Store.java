@@ -8,7 +8,8 @@ import org.jspecify.annotations.Nullable;
 
 /**
  * A key-value store that all ranks of a run share. Ranks use it to exchange communicator ids and to
- * report failures. A value has at most 1 MiB, a key at most 200 characters.
+ * report failures. A value has at most 1 MiB, a key at most 200 characters; in a store in a folder,
+ * that is after encoding it as in a URL.
  *
  * {@snippet class="snippets.Collectives" region="store"}
  *
