@@ -29,6 +29,11 @@ class GroupMeetingTest {
         c.allReduce(b, b, ReduceOp.MAX, s);
         c.allReduce(few, few, ReduceOp.SUM, s);
         c.allToAllv(b, v[0], v[1], a, v[0], v[1], s);
+        // In place, so what a rank has copied or pushed may still be read when the next one starts.
+        c.allReduce(b, b, ReduceOp.SUM, s);
+        c.allReduce(b.slice(b.count() - 4, 4), ReduceOp.SUM, s);
+        c.allToAll(a, a, s);
+        c.allReduce(a.slice(0, 4), ReduceOp.SUM, s);
     }
 
     @ParameterizedTest

@@ -36,8 +36,8 @@ class OperationSpansTest {
         long live = TestFake.live("events");
         List<Communicator> ranks = NcclRanks.open(2, NcclRanks.OPTIONS);
         try (OperationSpans spans = OperationSpans.of(TestFake.device(0))) {
-            spans.begin();
             long start = System.nanoTime();
+            spans.begin();
             List<Throwable> errors =
                     NcclRanks.errors(
                             ranks,

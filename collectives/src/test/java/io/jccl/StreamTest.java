@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -28,6 +29,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.stream.IntStream;
+import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -263,24 +265,27 @@ class StreamTest {
                 Event second = host.newEvent()) {
             first.record(host.defaultStream());
             second.record(host.defaultStream());
-            Thread other =
-                    Thread.ofPlatform()
-                            .daemon()
-                            .start(() -> {
-                                for (int i = 0; i < 100_000; i++) {
-                                    first.elapsedSince(second);
-                                }
-                            });
-            Thread one =
-                    Thread.ofPlatform()
-                            .daemon()
-                            .start(() -> {
-                                for (int i = 0; i < 100_000; i++) {
-                                    second.elapsedSince(first);
-                                }
-                            });
+            AtomicReference<@Nullable Throwable> error = new AtomicReference<>();
+            Thread other = comparing(first, second, error);
+            Thread one = comparing(second, first, error);
             assertTrue(one.join(PATIENCE) && other.join(PATIENCE), "they wait for each other");
+            assertNull(error.get());
         }
+    }
+
+    private static Thread comparing(
+            Event end, Event start, AtomicReference<@Nullable Throwable> error) {
+        return Thread.ofPlatform()
+                .daemon()
+                .start(() -> {
+                    try {
+                        for (int i = 0; i < 100_000; i++) {
+                            end.elapsedSince(start);
+                        }
+                    } catch (Throwable t) {
+                        error.set(t);
+                    }
+                });
     }
 
     @Test

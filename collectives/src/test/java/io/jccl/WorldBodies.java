@@ -7,6 +7,7 @@ import io.jccl.device.Stream;
 import io.jccl.engine.host.HostEngine;
 import io.jccl.error.JcclException;
 import io.jccl.testkit.Messages;
+import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -41,6 +42,7 @@ final class WorldBodies {
         bodies.put("buffersDoNotOverlap", WorldBodies::buffersDoNotOverlap);
         bodies.put("buffersOutliveTheCommunicator", WorldBodies::buffersOutliveTheCommunicator);
         bodies.put("messagesKeepTheirOrder", WorldBodies::messagesKeepTheirOrder);
+        bodies.put("messagesOutliveTheirSender", WorldBodies::messagesOutliveTheirSender);
         bodies.put("oneStreamIsDrivenByManyBuffers", comm -> oneStreamIsDriven(comm, 60));
         return bodies;
     }
@@ -328,6 +330,29 @@ final class WorldBodies {
                         checkEquals(tag, in.getLong(count - 1), "last of message " + i);
                     }
                 }
+            }
+        }
+    }
+
+    /** A message of memory that no other process can map is read after its sender has closed. */
+    private static void messagesOutliveTheirSender(Communicator comm) throws InterruptedException {
+        int count = 25_000;
+        Stream stream = comm.device().defaultStream();
+        Buffer buffer =
+                Buffer.wrap(Arena.ofAuto().allocate(count * 4L, 64), DataType.INT32);
+        comm.barrier(stream);
+        if (comm.rank() == 0) {
+            for (int i = 0; i < count; i++) {
+                buffer.setLong(i, i * 7L);
+            }
+            comm.send(buffer, 1, stream);
+            comm.close();
+        } else if (comm.rank() == 1) {
+            // Time for the sender to leave, which nothing shows as long as it may not.
+            Thread.sleep(300);
+            comm.recv(buffer, 0, stream);
+            for (int i = 0; i < count; i++) {
+                checkEquals(i * 7L, buffer.getLong(i), "element " + i);
             }
         }
     }

@@ -115,6 +115,32 @@ class ParameterServerTest {
                                 }));
     }
 
+    /** The next gradient of a worker in step waits for the first of the slowest. */
+    @Test
+    void workerMayPushTwiceBeforeItPulls() {
+        CountDownLatch pushed = new CountDownLatch(1);
+        Communicator.runLocal(
+                3,
+                c ->
+                        run(
+                                c,
+                                OPTIONS,
+                                (server, parameters, gradients) -> {
+                                    if (c.rank() == 1) {
+                                        assertTrue(pushed.await(60, TimeUnit.SECONDS), "stuck");
+                                        // Time for the second gradient, which must wait.
+                                        Thread.sleep(100);
+                                    }
+                                    gradients.set(0, 1);
+                                    server.push();
+                                    pushed.countDown();
+                                    gradients.set(0, 10);
+                                    server.push();
+                                    server.pull();
+                                    assertEquals(-11, parameters.get(0), "rank " + c.rank());
+                                }));
+    }
+
     @ParameterizedTest
     @ValueSource(ints = {-1, 1})
     void othersGoOnWithoutAWorkerThatLeaves(int bound) {
