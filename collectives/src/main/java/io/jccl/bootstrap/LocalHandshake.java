@@ -62,8 +62,15 @@ final class LocalHandshake {
     private long lastNew;
     private boolean told;
 
-    LocalHandshake(SharedFolder folder, int rank, int size) {
+    /**
+     * Creates one.
+     *
+     * @param token of this rank's lock
+     */
+    LocalHandshake(SharedFolder folder, int rank, int size, long token) {
         this(folder, rank, size, folder::look);
+        // Another process that has this rank's number too may refuse it.
+        tokens[rank] = token;
     }
 
     /**
@@ -79,11 +86,6 @@ final class LocalHandshake {
         // Every rank opens every other one's file.
         this.watchNanos = Math.max(WATCH_NANOS, size * WATCH_NANOS_EACH);
         this.lastWatch = System.nanoTime() - watchNanos;
-    }
-
-    /** Makes this rank take notice of a refusal of its own number: another process has it too. */
-    void claimed(long token) {
-        tokens[own.rank()] = token;
     }
 
     /** Publishes this rank's information. */

@@ -68,8 +68,7 @@ public final class LocalProcessGroup {
         this.rank = rank;
         this.size = size;
         this.lock = lock;
-        this.arrivals = new LocalHandshake(folder, rank, size);
-        arrivals.claimed(lock.token());
+        this.arrivals = new LocalHandshake(folder, rank, size, lock.token());
         this.peers = new PeerChunks(folder);
         this.heap = new SharedHeap(new HeapFiles());
         this.device = new HostDevice(heap);
@@ -95,7 +94,7 @@ public final class LocalProcessGroup {
 
         @Override
         public boolean unmapDeleted() {
-            return peers.unmapDeleted();
+            return LocalProcessGroup.this.unmapDeleted();
         }
     }
 
@@ -128,6 +127,11 @@ public final class LocalProcessGroup {
     /** Maps a chunk of another rank's heap. */
     public MemorySegment map(int jobRank, int chunk) {
         return peers.map(jobRank, chunk);
+    }
+
+    /** Unmaps what other processes have deleted; returns whether there was anything. */
+    public boolean unmapDeleted() {
+        return peers.unmapDeleted();
     }
 
     public void retain() {
@@ -330,7 +334,7 @@ public final class LocalProcessGroup {
                                         ProcessHandle.current().pid(),
                                         jobId,
                                         rank));
-        new LocalHandshake(folder, rank, size).refuse(token, error);
+        new LocalHandshake(folder, rank, size, token).refuse(token, error);
         return error;
     }
 

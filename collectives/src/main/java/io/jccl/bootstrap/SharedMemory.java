@@ -50,11 +50,15 @@ final class SharedMemory {
             fill(c, bytes);
             return c.map(MapMode.READ_WRITE, 0, bytes, arena);
         } catch (IOException e) {
-            Files.deleteIfExists(part);
-            if (store.getUsableSpace() < bytes) {
-                throw tooSmall(store, bytes, purpose);
+            try {
+                // Before the deletion: several processes may have filled it together.
+                if (store.getUsableSpace() < bytes) {
+                    throw tooSmall(store, bytes, purpose);
+                }
+                throw e;
+            } finally {
+                Files.deleteIfExists(part);
             }
-            throw e;
         }
     }
 
@@ -69,8 +73,8 @@ final class SharedMemory {
     private static SharedMemoryFullException tooSmall(FileStore store, long bytes, String purpose)
             throws IOException {
         return new SharedMemoryFullException(
-                ("the shared-memory file system of %s is too small: %s needed for %s, but of its"
-                                + " %s only %s are free. Enlarge it (docker run --shm-size=...,"
+                ("the shared-memory file system of %s is too small: this process needs %s for"
+                                + " %s, but of the %s there only %s are free. Enlarge it (docker run --shm-size=...,"
                                 + " mount -o remount,size=...) or name another folder in"
                                 + " JCCL_SHM_DIR")
                         .formatted(

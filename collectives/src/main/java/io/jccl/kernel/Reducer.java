@@ -10,6 +10,7 @@ import io.jccl.device.host.Codec;
 import io.jccl.internal.Bfloat16;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
+import java.util.Arrays;
 import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
@@ -71,6 +72,12 @@ public final class Reducer {
         sourceCount = 0;
         targetCount = 0;
         return this;
+    }
+
+    /** Forgets the memory, which its owner may free. */
+    public void end() {
+        Arrays.fill(sources, 0, sourceCount, MemorySegment.NULL);
+        Arrays.fill(targets, 0, targetCount, MemorySegment.NULL);
     }
 
     /** Adds a source; the factor (bits) applies to pre-multiplied sums only. */

@@ -151,6 +151,7 @@ final class DirectAlgorithm {
         if (own) {
             r.addTarget(recvOf(q, rank, parity), recvAt(rank, parity));
             r.run(0, blockCount(q, rank, rank, parity));
+            r.end();
             return;
         }
         if (q.op.rootReceives()) {
@@ -162,6 +163,7 @@ final class DirectAlgorithm {
             }
         }
         r.run(share(q.count, rank, n), share(q.count, rank + 1, n));
+        r.end();
     }
 
     /** First element of a rank's share; shares meet on whole pairs of cache lines. */

@@ -145,6 +145,11 @@ final class ProcessTransport extends SharedMemoryTransport {
     }
 
     @Override
+    void unmapDeleted() {
+        job.unmapDeleted();
+    }
+
+    @Override
     String nameOf(int rank) {
         long pid = control.get(control.state(rank) + ControlBlock.PID);
         return "rank " + rank + (pid == 0 ? "" : " (process " + pid + ")");

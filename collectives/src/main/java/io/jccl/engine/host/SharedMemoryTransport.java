@@ -49,6 +49,9 @@ abstract sealed class SharedMemoryTransport permits ThreadTransport, ProcessTran
     /** Whether a rank is alive. */
     abstract boolean isAlive(int rank);
 
+    /** Gives up mappings of memory that other ranks have deleted, for want of space. */
+    void unmapDeleted() {}
+
     /** Name of a rank in messages. */
     abstract String nameOf(int rank);
 

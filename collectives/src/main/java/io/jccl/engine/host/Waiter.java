@@ -318,6 +318,7 @@ final class Waiter {
     }
 
     private void look(int p, long at, long value) {
+        fabric.unmapDeleted();
         for (int r = 0; r < n; r++) {
             boolean concerns = p < 0 ? messages.waitsFor(r) : p == r;
             if (!concerns || r == rank) {
