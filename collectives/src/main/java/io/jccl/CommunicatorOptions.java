@@ -10,8 +10,9 @@ import org.jspecify.annotations.Nullable;
  *
  * {@snippet class="snippets.Collectives" region="options"}
  *
- * @param timeout how long a rank waits for the others in one operation before it gives up with a
- *     {@link CollectiveTimeoutException}; default 10 minutes
+ * @param timeout how long a rank waits for the others in one operation, or on the default stream of
+ *     the host for its own earlier ones to start, before it gives up with a {@link
+ *     CollectiveTimeoutException}; default 10 minutes
  * @param algorithm the algorithm to use for operations that it supports; default {@link
  *     Algorithm#AUTO}. Only used by the host engine
  * @param nccl NCCL's configuration of the communicator; default: empty, that is, blocking. With

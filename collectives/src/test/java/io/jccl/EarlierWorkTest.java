@@ -22,7 +22,7 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
-/** An operation on the caller's thread that waits for its rank's earlier ones is not stuck there. */
+/** An operation on the caller's thread that waits for its rank's earlier ones can be ended. */
 @Timeout(value = 1, unit = TimeUnit.MINUTES)
 class EarlierWorkTest {
     private static final Duration PATIENCE = Duration.ofSeconds(30);

@@ -78,8 +78,8 @@ public final class LocalProcessGroup {
 
     private final class HeapFiles implements SharedHeap.ChunkSource {
         /**
-         * Own chunks are unmapped when no buffer refers to them any more, so results remain readable
-         * after the communicator is closed.
+         * Own chunks are unmapped when no buffer refers to them any more, so results remain
+         * readable after the communicator is closed.
          */
         @Override
         public MemorySegment create(int chunk, long bytes) {

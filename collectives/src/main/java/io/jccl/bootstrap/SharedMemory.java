@@ -74,9 +74,9 @@ final class SharedMemory {
             throws IOException {
         return new SharedMemoryFullException(
                 ("the shared-memory file system of %s is too small: this process needs %s for"
-                                + " %s, but of the %s there only %s are free. Enlarge it (docker run --shm-size=...,"
-                                + " mount -o remount,size=...) or name another folder in"
-                                + " JCCL_SHM_DIR")
+                                + " %s, but of the %s there only %s are free. Enlarge it (docker"
+                                + " run --shm-size=..., mount -o remount,size=...) or name another"
+                                + " folder in JCCL_SHM_DIR")
                         .formatted(
                                 SharedFolder.root(),
                                 mib(bytes),

@@ -166,7 +166,7 @@ public final class HostStream implements Stream {
 
         private void runNext() {
             Runnable next;
-            Throwable earlier;
+            @Nullable Throwable earlier;
             synchronized (this) {
                 int slot = (int) (taken++ % CAPACITY);
                 next = Objects.requireNonNull(works[slot]);

@@ -22,7 +22,7 @@ public final class SharedHeap {
     private static final long FIRST_CHUNK = 4L << 20;
     private static final long MAX_GROWTH = 64L << 20;
 
-    /** The last of the pauses, each twice as long as the one before, in which memory is unmapped. */
+    /** The last pause while memory is unmapped; each is twice as long as the one before. */
     private static final long UNMAP_MILLIS = 256;
 
     /** Blocks are aligned to cache lines, large ones to pages. */
@@ -95,7 +95,8 @@ public final class SharedHeap {
         try {
             return source.create(chunks.size(), least);
         } catch (SharedMemoryFullException e) {
-            if (deleteUnused() | source.unmapDeleted()) {
+            boolean deleted = deleteUnused();
+            if (source.unmapDeleted() || deleted) {
                 return createAfterUnmapping(least, free);
             }
             throw e;
