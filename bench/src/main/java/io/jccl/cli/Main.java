@@ -22,6 +22,7 @@ import io.jccl.cli.report.ReportCommand;
 import io.jccl.cli.shell.ClosedOutput;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Output;
+import io.jccl.cli.shell.StandardWriter;
 import io.jccl.cli.shell.Suggestion;
 import io.jccl.cli.shell.Version;
 import io.jccl.cli.topo.TopoCommand;
@@ -236,8 +237,8 @@ public final class Main {
         System.exit(
                 execute(
                         args,
-                        new PrintWriter(System.out, true, System.out.charset()),
-                        new PrintWriter(System.err, true, System.err.charset())));
+                        new StandardWriter(System.out),
+                        new StandardWriter(System.err)));
     }
 
     /**

@@ -6,18 +6,15 @@ import io.jccl.cli.shell.ClosedOutput;
 import io.jccl.rendezvous.LaunchEnvironment;
 import io.jccl.rendezvous.StoreSecret;
 import io.jccl.rendezvous.StoreServer;
-import java.io.BufferedReader;
 import java.io.File;
 import java.io.IOException;
+import java.io.InputStream;
+import java.io.OutputStream;
 import java.io.PrintWriter;
-import java.io.Writer;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.time.Duration;
-import java.time.LocalTime;
-import java.time.ZoneId;
-import java.time.format.DateTimeFormatter;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -34,7 +31,7 @@ import org.jspecify.annotations.Nullable;
 
 /** The processes of one run, or of one of its restarts, from their start to their end. */
 final class RankProcesses {
-    /** How long to wait for killed processes, and for the remaining output of ended ones. */
+    /** How long to wait for killed processes, and for further output after the ranks' end. */
     private static final long LAST_SECONDS = 2;
 
     /**
@@ -44,12 +41,6 @@ final class RankProcesses {
 
     /** The highest number of a signal. */
     private static final int LAST_SIGNAL = 64;
-
-    private static final DateTimeFormatter TIME = DateTimeFormatter.ofPattern("HH:mm:ss.SSS");
-
-    /** The line that the JVM prints first because of a flag set by the launcher. */
-    private static final String INCUBATING =
-            "WARNING: Using incubator modules: jdk.incubator.vector";
 
     private static final String STORE = "JCCL_STORE";
     private static final String SECRET = "JCCL_STORE_SECRET";
@@ -112,7 +103,7 @@ final class RankProcesses {
     private final @Nullable StoreServer store;
     private final BlockingQueue<Exit> exits = new LinkedBlockingQueue<>();
     private final List<Process> processes = new ArrayList<>();
-    private final List<Thread> readers = new ArrayList<>();
+    private final List<Forwarder> forwarders = new ArrayList<>();
     private final Lock ends = new ReentrantLock();
     private boolean ending;
 
@@ -181,6 +172,11 @@ final class RankProcesses {
         return received != null || unread;
     }
 
+    /** 0 if all output was written to standard output or a log, else the status that tells. */
+    synchronized int outputStatus() {
+        return unread ? ClosedOutput.STATUS : unwritable ? 1 : 0;
+    }
+
     int run() throws InterruptedException {
         // Runs when a signal ends this process, such as that of Ctrl-C.
         Thread hook = new Thread(this::end, "jccl-run-end");
@@ -194,10 +190,9 @@ final class RankProcesses {
             }
             int status = await();
             end();
-            long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(LAST_SECONDS);
-            for (Thread r : readers) {
-                // A grandchild may hold the pipe open; the ranks themselves have ended.
-                r.join(Duration.ofNanos(deadline - System.nanoTime()));
+            long ended = System.nanoTime();
+            for (Forwarder f : forwarders) {
+                f.awaitRest(ended, Duration.ofSeconds(LAST_SECONDS));
             }
             return status;
         } finally {
@@ -224,8 +219,8 @@ final class RankProcesses {
             Process process;
             String outName = logName(rank, "out");
             String errName = logName(rank, "err");
-            Writer outLog;
-            Writer errLog;
+            OutputStream outLog;
+            OutputStream errLog;
             try {
                 outLog = log(outName);
                 errLog = log(errName);
@@ -243,8 +238,15 @@ final class RankProcesses {
                         case NONE -> false;
                     };
             String mark = marked ? "[" + rank + "] " : "";
-            forward(process.inputReader(), out, outLog, false, mark, outName);
-            forward(process.errorReader(), err, errLog, true, mark, errName);
+            boolean times = settings.timestamps;
+            forward(
+                    process.getInputStream(),
+                    outName,
+                    new Forwarder.Target(out, false, outLog, mark, times));
+            forward(
+                    process.getErrorStream(),
+                    errName,
+                    new Forwarder.Target(err, true, errLog, mark, times));
             return true;
         }
     }
@@ -254,63 +256,20 @@ final class RankProcesses {
     }
 
     /** A log file, opened for appending; null without a log folder. */
-    private @Nullable Writer log(String name) throws IOException {
+    private @Nullable OutputStream log(String name) throws IOException {
         return settings.logs == null
                 ? null
-                : Files.newBufferedWriter(
+                : Files.newOutputStream(
                         settings.logs.resolve(name),
                         StandardOpenOption.CREATE,
                         StandardOpenOption.APPEND);
     }
 
-    /**
-     * Forwards output lines, whatever becomes of their copy.
-     *
-     * @param isErr whether it is standard error, where the JVM's warnings appear
-     * @param log the log file for a copy; null for none
-     * @param name that of the log file
-     */
-    private void forward(
-            BufferedReader from,
-            PrintWriter to,
-            @Nullable Writer log,
-            boolean isErr,
-            String mark,
-            String name) {
-        Thread reader =
-                new Thread(
-                        () -> {
-                            Writer copy = log;
-                            try (from;
-                                    log) {
-                                String l = from.readLine();
-                                if (isErr && INCUBATING.equals(l)) {
-                                    l = from.readLine();
-                                }
-                                for (; l != null; l = from.readLine()) {
-                                    String time =
-                                            settings.timestamps
-                                                    ? LocalTime.now(ZoneId.systemDefault())
-                                                                    .format(TIME)
-                                                            + " "
-                                                    : "";
-                                    to.print(time + mark + l + "\n");
-                                    to.flush();
-                                    if (copy != null && !append(copy, time + l, name)) {
-                                        copy = null;
-                                    }
-                                    if (copy == null && !isErr && to.checkError()) {
-                                        outputFails();
-                                    }
-                                }
-                            } catch (IOException e) {
-                                // The process was killed; its output up to then has been forwarded.
-                            }
-                        },
-                        "jccl-run-" + name);
-        reader.setDaemon(true);
-        reader.start();
-        readers.add(reader);
+    private void forward(InputStream from, String name, Forwarder.Target target) {
+        Forwarder forwarder =
+                new Forwarder(name, from, target, this::outputFails, e -> logFails(name, e));
+        forwarder.start();
+        forwarders.add(forwarder);
     }
 
     /** Ends the run as SIGPIPE would, which the JVM ignores; a full disk does not end it. */
@@ -328,17 +287,9 @@ final class RankProcesses {
         }
     }
 
-    /** Writes a line to a log; if that fails, reports it and returns false. */
-    private boolean append(Writer log, String line, String name) {
-        try {
-            log.write(line + "\n");
-            log.flush();
-            return true;
-        } catch (IOException e) {
-            err.println("jccl run: " + name + " is not written any more: " + e.getMessage());
-            err.flush();
-            return false;
-        }
+    private void logFails(String name, IOException e) {
+        err.println("jccl run: " + name + " is not written any more: " + e.getMessage());
+        err.flush();
     }
 
     /** The status of the rank whose failure ended the run, or 0. */

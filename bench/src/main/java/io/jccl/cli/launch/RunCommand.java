@@ -37,8 +37,9 @@ import picocli.CommandLine.Parameters;
             "",
             "Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, JCCL_JOB_ID, JCCL_BIND"
                     + " and, if none is set, a random JCCL_STORE_SECRET. Exit status: that of the"
-                    + " rank that failed first, or 0. SIGINT, SIGTERM and SIGHUP are forwarded to"
-                    + " all ranks; a second signal, such as another Ctrl-C, kills them.",
+                    + " rank that failed first, or 1 if standard output could not be written, or 0."
+                    + " SIGINT, SIGTERM and SIGHUP are forwarded to all ranks; a second signal, such"
+                    + " as another Ctrl-C, kills them.",
         })
 public final class RunCommand extends Subcommand {
     /** Variables that this command sets itself. */
@@ -229,8 +230,10 @@ public final class RunCommand extends Subcommand {
         for (int restart = 0; ; restart++) {
             RankProcesses ranks = new RankProcesses(settings, restart, out(), err());
             int status = ranks.run();
-            if (status == 0
-                    || restart == maxRestarts
+            if (status == 0) {
+                return ranks.outputStatus();
+            }
+            if (restart == maxRestarts
                     || (ours && status == USAGE)
                     || ranks.wasEnded()) {
                 return status;

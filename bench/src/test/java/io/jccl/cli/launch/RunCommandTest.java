@@ -1,5 +1,7 @@
 package io.jccl.cli.launch;
 
+import static java.nio.charset.StandardCharsets.ISO_8859_1;
+import static java.nio.charset.StandardCharsets.US_ASCII;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
@@ -7,10 +9,13 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.jccl.cli.Main;
+import io.jccl.cli.shell.StandardWriter;
 import io.jccl.testkit.Workers;
 import java.io.BufferedReader;
+import java.io.ByteArrayOutputStream;
 import java.io.FilterWriter;
 import java.io.IOException;
+import java.io.PrintStream;
 import java.io.PrintWriter;
 import java.io.StringWriter;
 import java.io.Writer;
@@ -387,6 +392,60 @@ public class RunCommandTest {
         String text = err.toString();
         assertTrue(text.startsWith("jccl run: rank-0.out is not written any more: "), text);
         assertEquals(1, text.lines().count(), text);
+    }
+
+    /** Neither the charset of the system nor a carriage return changes it. */
+    @Test
+    void outputIsForwardedByteForByte(@TempDir Path logs) throws IOException {
+        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+        PrintWriter to = new StandardWriter(new PrintStream(bytes, false, US_ASCII));
+        String script = "printf 'caf\\351 \\303\\251\\r50%%\\r100%%\\r\\nno end'";
+        assertEquals(0, runShell(script, to, "-n", "1", "--log-dir", logs.toString()));
+        String expected = "caf\u00e9 \u00c3\u00a9\r50%\r100%\r\nno end\n";
+        assertEquals(expected, bytes.toString(ISO_8859_1));
+        assertEquals(expected, Files.readString(logs.resolve("rank-0.out"), ISO_8859_1));
+    }
+
+    /** A line may be larger than what is forwarded at once: only its beginning is marked. */
+    @Test
+    void longLinesAreWhole() {
+        String script = "head -c 3000000 /dev/zero | tr '\\0' x; echo; echo end";
+        assertEquals(0, runShell(script, "-n", "1", "--prefix"), err::toString);
+        assertEquals("[0] " + "x".repeat(3_000_000) + "\n[0] end\n", out.toString());
+    }
+
+    /** Longer than what has printed nothing is waited for. */
+    @Tag("exhaustive")
+    @Test
+    void outputThatIsReadSlowlyIsForwardedToItsEnd() {
+        Writer slow =
+                new FilterWriter(out) {
+                    private boolean begun;
+
+                    @Override
+                    public void write(String s, int from, int count) throws IOException {
+                        if (!begun) {
+                            begun = true;
+                            try {
+                                Thread.sleep(4000);
+                            } catch (InterruptedException e) {
+                                throw new IOException(e);
+                            }
+                        }
+                        super.write(s, from, count);
+                    }
+                };
+        assertEquals(0, runShell("echo 1; echo 2; echo 3", new PrintWriter(slow), "-n", "1"));
+        assertEquals("1\n2\n3\n", out.toString());
+    }
+
+    /** It has the pipe open and prints nothing. */
+    @Tag("exhaustive")
+    @Test
+    void aProcessThatARankLeavesBehindIsNotWaitedFor() {
+        assertEquals(0, runShell("setsid sleep 600 & echo $!", "-n", "1"), err::toString);
+        long pid = Long.parseLong(out.toString().strip());
+        assertTrue(ProcessHandle.of(pid).map(ProcessHandle::destroyForcibly).isPresent());
     }
 
     /** As after {@code | head}; with logs the ranks go on. */
