@@ -31,5 +31,18 @@ choose_collector() {
     esac
 }
 
+# Sets LC_ALL where the locale is C, in which the JVM cannot open files whose names are not ASCII.
+choose_locale() {
+    case ${LC_ALL:-${LC_CTYPE:-${LANG:-C}}} in
+        # A shell complains if the system lacks it.
+        C | POSIX) { LC_ALL=C.UTF-8 && export LC_ALL; } 2>/dev/null ;;
+    esac
+}
+
+# Opens standard input if it is closed: a file that the JVM opens would take its place.
+open_input() {
+    { true 3<&0; } 2>/dev/null || exec </dev/null
+}
+
 # What to print when there is no JDK.
 readonly JDK_NEEDED='no JDK 25 or newer in JAVA_HOME, JAVA25_HOME, /usr/lib/jvm, ~/.sdkman, /opt or /usr/java: install Temurin 25, or set JAVA25_HOME to a JDK'

@@ -2,7 +2,7 @@
 # Generates bindings/src/generated/java anew. See README.md beside this file.
 set -euo pipefail
 export LC_ALL=C
-cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
+CDPATH= cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
 
 fail() {
     printf 'regenerate.sh: %s\n' "$1" >&2

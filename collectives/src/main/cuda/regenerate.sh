@@ -5,7 +5,7 @@
 #   regenerate.sh check    fails if they are not what the sources give; status 77 without this compiler
 set -euo pipefail
 export LC_ALL=C
-cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
+CDPATH= cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
 shipped=../resources/io/jccl/device/cuda
 wanted='V13.0.88'
 

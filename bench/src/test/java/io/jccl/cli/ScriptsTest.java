@@ -15,6 +15,8 @@ import java.util.Map;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 
 /** Scripts of the repository, next to programs that only pretend to measure. */
 class ScriptsTest {
@@ -176,6 +178,37 @@ class ScriptsTest {
         assertEquals(List.of("find-jdk.sh", "one.jar"), names(image.resolve("lib")));
         assertEquals(List.of("bin", "lib", "runtime"), names(image));
         assertEquals(List.of("one"), names(image.resolveSibling("")));
+    }
+
+    /** Wherever it is started from, with CDPATH set, standard input closed, and in the locale C. */
+    @ParameterizedTest
+    @CsvSource({"jccl, jccl, .mvn/find-jdk.sh", "bench/dist/jccl, bin/jccl, lib/find-jdk.sh"})
+    void theLauncherMindsItsSurroundings(String from, String to, String finder)
+            throws IOException, InterruptedException {
+        copy(from, "home/" + to);
+        copy(".mvn/find-jdk.sh", "home/" + finder);
+        program("jdk/release", "JAVA_VERSION=\"25\"\n");
+        program("jdk/bin/javac", "");
+        program(
+                "jdk/bin/java",
+                """
+                #!/bin/sh
+                { true 3<&0; } 2>/dev/null && echo "open $LC_ALL $JCCL_LAUNCHER"
+                """);
+        Map<String, String> environment =
+                Map.of(
+                        "CDPATH",
+                        folder.toString(),
+                        "JAVA_HOME",
+                        folder.resolve("jdk").toString(),
+                        "JCCL_NO_BUILD",
+                        "1",
+                        "LC_ALL",
+                        "C");
+        String command = "cd '" + folder + "' && exec home/" + to + " version <&-";
+        Outcome o = run(environment, "sh", "-c", command);
+        Path launcher = folder.toRealPath().resolve("home").resolve(to);
+        assertEquals("open C.UTF-8 " + launcher + "\n", o.text);
     }
 
     private static List<String> names(Path folder) throws IOException {
