@@ -6,15 +6,21 @@ import io.jccl.internal.AtomicFile;
 import java.io.IOException;
 import java.nio.file.FileSystemException;
 import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
 import java.nio.file.OpenOption;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
+import java.nio.file.attribute.BasicFileAttributes;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.concurrent.atomic.AtomicLong;
 import org.jspecify.annotations.Nullable;
 
 /** Files that appear whole or not at all; pipes and devices are written to. */
 public final class Output {
+    private static final String NOT_WRITABLE = "this user may not write to it";
+    private static final AtomicLong PARTS = new AtomicLong();
+
     private Output() {}
 
     /**
@@ -29,8 +35,8 @@ public final class Output {
         if (!fault.isEmpty()) {
             throw new IOException(
                     format(
-                            "%s '%s' cannot be written: %s; give a file in a folder that exists"
-                                    + " and is writable",
+                            "%s '%s' cannot be written: %s; give another file, in a folder that"
+                                    + " exists and is writable",
                             option, file, fault));
         }
     }
@@ -47,13 +53,23 @@ public final class Output {
             return "the link cannot be followed";
         }
         if (to == null) {
-            return Files.isWritable(file) ? "" : "this user may not write to it";
+            return Files.isWritable(file) ? "" : NOT_WRITABLE;
         }
         Path folder = folder(to);
         if (!Files.isDirectory(folder)) {
             return "folder " + folder + " does not exist";
         }
-        return Files.isWritable(folder) ? "" : "folder " + folder + " is not writable";
+        if (!Files.isWritable(folder)) {
+            return "folder " + folder + " is not writable";
+        }
+        try {
+            Files.readAttributes(to, BasicFileAttributes.class);
+        } catch (NoSuchFileException e) {
+            return "";
+        } catch (FileSystemException e) {
+            return Text.reason(e); // such as a name that is too long
+        }
+        return Files.isWritable(to) ? "" : NOT_WRITABLE;
     }
 
     /** The same for all names of a file that can be written; null for a pipe or a device. */
@@ -66,7 +82,8 @@ public final class Output {
 
     /**
      * Writes files: first all of them under temporary names, then moves them into place, where
-     * links lead to. To pipes and devices it appends.
+     * links lead to. A file that is replaced keeps its permissions. To pipes and devices it
+     * appends.
      *
      * @param texts what to write where
      * @throws IOException if one cannot be written; then none has changed, unless moving or
@@ -87,9 +104,14 @@ public final class Output {
                         folder(file)
                                 .resolve(
                                         format(
-                                                ".%s.%s.part",
-                                                file.getFileName(), ProcessHandle.current().pid()));
+                                                ".jccl.%s.%s.part",
+                                                ProcessHandle.current().pid(),
+                                                PARTS.getAndIncrement()));
                 parts.put(file, part);
+                if (Files.exists(file)) {
+                    Files.createFile(part);
+                    Files.setPosixFilePermissions(part, Files.getPosixFilePermissions(file));
+                }
                 write(e.getKey(), part, e.getValue());
             }
             for (Map.Entry<Path, Path> e : parts.entrySet()) {

@@ -3,6 +3,7 @@ package io.jccl.cli.shell;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assumptions.assumeFalse;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.jccl.internal.AtomicFile;
@@ -13,6 +14,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.LinkOption;
 import java.nio.file.Path;
+import java.nio.file.attribute.PosixFilePermissions;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
@@ -51,6 +53,35 @@ class OutputTest {
         write(file, "two\n");
         assertEquals("two\n", Files.readString(file));
         assertEquals(List.of("a"), names());
+    }
+
+    /** A secret stays one. */
+    @Test
+    void aFileThatIsReplacedKeepsItsPermissions() throws IOException {
+        for (String mode : List.of("rw-------", "rw-rw-r--", "-w-------")) {
+            Path file = Files.writeString(folder.resolve(mode), "old\n");
+            Files.setPosixFilePermissions(file, PosixFilePermissions.fromString(mode));
+            write(file, "new\n");
+            assertEquals(mode, PosixFilePermissions.toString(Files.getPosixFilePermissions(file)));
+        }
+    }
+
+    @Test
+    void aFileThatIsProtectedIsRefused() throws IOException {
+        Path file = Files.writeString(folder.resolve("a"), "old\n");
+        Files.setPosixFilePermissions(file, PosixFilePermissions.fromString("r--r--r--"));
+        assumeFalse(Files.isWritable(file), "root may write to all files");
+        refused(file);
+    }
+
+    /** As long as the system permits, and not longer. */
+    @Test
+    void longNamesAreWrittenOrRefused() throws IOException {
+        Path longest = folder.resolve("n".repeat(255));
+        write(longest, "text\n");
+        assertEquals("text\n", Files.readString(longest));
+        refused(folder.resolve("n".repeat(256)));
+        assertEquals(1, names().size());
     }
 
     @Test
