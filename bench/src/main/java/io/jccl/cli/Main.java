@@ -24,6 +24,7 @@ import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Output;
 import io.jccl.cli.shell.StandardWriter;
 import io.jccl.cli.shell.Suggestion;
+import io.jccl.cli.shell.Text;
 import io.jccl.cli.shell.Version;
 import io.jccl.cli.topo.TopoCommand;
 import io.jccl.cli.train.FitDemo;
@@ -37,7 +38,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.function.Function;
-import org.jspecify.annotations.Nullable;
 import picocli.CommandLine;
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Help;
@@ -234,11 +234,7 @@ public final class Main {
             StandardError.replaceBy(error);
         }
         ParentWatch.start(System.getenv());
-        System.exit(
-                execute(
-                        args,
-                        new StandardWriter(System.out),
-                        new StandardWriter(System.err)));
+        System.exit(execute(args, new StandardWriter(System.out), new StandardWriter(System.err)));
     }
 
     /**
@@ -407,13 +403,10 @@ public final class Main {
     /** One line; the stack trace is for those who ask for it. */
     private static void say(CommandLine line, Exception e, String more) {
         PrintWriter err = line.getErr();
-        @Nullable String message = e.getMessage();
         err.println(
                 line.getCommandName()
                         + ": "
-                        + Output.oneLine(
-                                (message == null ? e.toString() : message)
-                                        .replaceAll("[\n\t]", " "))
+                        + Output.oneLine(Text.message(e).replaceAll("[\n\t]", " "))
                         + more);
         if ("1".equals(System.getenv(DEBUG))) {
             e.printStackTrace(err);

@@ -5,6 +5,7 @@ import static io.jccl.cli.shell.Text.format;
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import io.jccl.cli.shell.Text;
 import java.io.IOException;
 import java.io.InputStream;
 import java.nio.charset.StandardCharsets;
@@ -141,6 +142,8 @@ final class Reader {
                         .filter(f ->
                                 f.toString().endsWith(".jfr") || f.toString().endsWith(".json"))
                         .forEach(files::add);
+            } catch (IOException e) {
+                throw new UnfitException("folder '" + p + "' cannot be read: " + Text.reason(e), e);
             }
             if (files.size() == before) {
                 throw new IllegalArgumentException(
@@ -158,6 +161,8 @@ final class Reader {
         } catch (AccessDeniedException e) {
             throw new UnfitException(
                     "'" + file + "' cannot be read: permission denied; run as its owner", e);
+        } catch (IOException e) {
+            throw new UnfitException("'" + file + "' cannot be read: " + Text.reason(e), e);
         }
         if (length == 0) {
             throw new UnfitException(

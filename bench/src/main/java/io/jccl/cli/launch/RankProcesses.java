@@ -3,6 +3,7 @@ package io.jccl.cli.launch;
 import io.jccl.CpuBinding;
 import io.jccl.LocalJob;
 import io.jccl.cli.shell.ClosedOutput;
+import io.jccl.cli.shell.Text;
 import io.jccl.rendezvous.LaunchEnvironment;
 import io.jccl.rendezvous.StoreSecret;
 import io.jccl.rendezvous.StoreServer;
@@ -226,7 +227,7 @@ final class RankProcesses {
                 errLog = log(errName);
                 process = builder.start();
             } catch (IOException e) {
-                err.println("jccl run: rank " + rank + " could not be started: " + e.getMessage());
+                err.println("jccl run: rank " + rank + " could not be started: " + Text.message(e));
                 return false;
             }
             processes.add(process);

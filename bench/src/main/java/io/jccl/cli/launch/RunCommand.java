@@ -8,6 +8,7 @@ import io.jccl.cli.shell.Count;
 import io.jccl.cli.shell.RankOptions;
 import io.jccl.cli.shell.Subcommand;
 import io.jccl.cli.shell.Suggestion;
+import io.jccl.cli.shell.Text;
 import io.jccl.rendezvous.StoreSecret;
 import java.io.IOException;
 import java.nio.file.Files;
@@ -233,9 +234,7 @@ public final class RunCommand extends Subcommand {
             if (status == 0) {
                 return ranks.outputStatus();
             }
-            if (restart == maxRestarts
-                    || (ours && status == USAGE)
-                    || ranks.wasEnded()) {
+            if (restart == maxRestarts || (ours && status == USAGE) || ranks.wasEnded()) {
                 return status;
             }
             err().println(
@@ -325,7 +324,7 @@ public final class RunCommand extends Subcommand {
         try {
             return Files.createDirectories(logs);
         } catch (IOException e) {
-            throw mistake("--log-dir '" + logs + "' cannot be made: " + e, e);
+            throw mistake("--log-dir '" + logs + "' cannot be made: " + Text.message(e), e);
         }
     }
 

@@ -1,5 +1,6 @@
 package io.jccl.cli.launch;
 
+import io.jccl.cli.shell.Count;
 import io.jccl.cli.shell.Subcommand;
 import io.jccl.rendezvous.StoreSecret;
 import io.jccl.rendezvous.StoreServer;
@@ -23,6 +24,7 @@ public final class StoreCommand extends Subcommand {
     @Option(
             names = "--port",
             paramLabel = "<port>",
+            converter = Count.class,
             description = "Where to listen; 0 for any free port, which is printed (default: 0).")
     private int port;
 

@@ -5,6 +5,7 @@ import static io.jccl.cli.shell.Text.format;
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import io.jccl.cli.shell.Text;
 import io.jccl.offload.memplan.Attention;
 import io.jccl.offload.memplan.Experts;
 import io.jccl.offload.memplan.FeedForward;
@@ -84,7 +85,7 @@ final class ConfigFile {
             throw new IllegalArgumentException(
                     path + " does not exist; give the config.json of a checkpoint");
         } catch (IOException e) {
-            throw new IllegalArgumentException(path + " cannot be read: " + e.getMessage());
+            throw new IllegalArgumentException(path + " cannot be read: " + Text.reason(e));
         }
         // Models of several parts have that of the text apart.
         JsonNode text = node.path("text_config");

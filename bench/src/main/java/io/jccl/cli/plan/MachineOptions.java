@@ -2,6 +2,7 @@ package io.jccl.cli.plan;
 
 import static io.jccl.cli.shell.Text.words;
 
+import io.jccl.cli.shell.Text;
 import io.jccl.offload.timeplan.GpuType;
 import io.jccl.offload.timeplan.Hardware;
 import io.jccl.topology.Topology;
@@ -93,7 +94,7 @@ final class MachineOptions {
         try {
             return Files.isRegularFile(file) ? read(file, given) : Hardware.named(machine, given);
         } catch (IOException e) {
-            throw new ParameterException(line, file + " cannot be read: " + e.getMessage(), e);
+            throw new ParameterException(line, file + " cannot be read: " + Text.reason(e), e);
         } catch (IllegalArgumentException e) {
             throw new ParameterException(line, String.valueOf(e.getMessage()), e);
         }

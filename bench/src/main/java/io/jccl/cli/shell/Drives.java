@@ -25,13 +25,15 @@ public final class Drives {
 
     /** A folder from the command line. */
     public static void checkFolder(CommandLine line, String option, Path folder) {
-        if (!Files.isDirectory(folder)) {
+        if (!Files.isDirectory(folder) || !Files.isWritable(folder)) {
             throw new ParameterException(
                     line,
                     option
                             + " '"
                             + folder
-                            + "' is not a folder; give an existing folder on the drive");
+                            + "' is not a folder"
+                            + (Files.isDirectory(folder) ? " that this user may write to" : "")
+                            + "; give an existing folder on the drive");
         }
     }
 

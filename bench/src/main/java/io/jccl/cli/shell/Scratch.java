@@ -36,7 +36,16 @@ public final class Scratch implements AutoCloseable {
      */
     public static Scratch in(@Nullable Path within, String prefix) throws IOException {
         if (within == null) {
-            return new Scratch(Files.createTempDirectory(prefix));
+            try {
+                return new Scratch(Files.createTempDirectory(prefix));
+            } catch (IOException e) {
+                throw new IOException(
+                        "in the folder for temporary files none can be made ("
+                                + Text.message(e)
+                                + "); name one with --nvme, or another with"
+                                + " -Djava.io.tmpdir",
+                        e);
+            }
         }
         if (!Files.isDirectory(within) || !Files.isWritable(within)) {
             throw new IllegalArgumentException(

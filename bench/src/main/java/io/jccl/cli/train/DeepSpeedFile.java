@@ -9,6 +9,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.IntNode;
 import com.fasterxml.jackson.databind.node.NullNode;
 import com.fasterxml.jackson.databind.node.TextNode;
+import io.jccl.cli.shell.Text;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.nio.file.Files;
@@ -184,7 +185,7 @@ final class DeepSpeedFile {
             throw new IllegalArgumentException(NAME + " '" + file + "' does not exist");
         } catch (IOException e) {
             throw new IllegalArgumentException(
-                    NAME + " '" + file + "' cannot be read: " + e.getMessage());
+                    NAME + " '" + file + "' cannot be read: " + Text.reason(e));
         }
         if (!root.isObject()) {
             throw new IllegalArgumentException(

@@ -4,7 +4,6 @@ import io.jccl.cli.shell.CsvOption;
 import io.jccl.train.RunSettings;
 import io.jccl.train.TrainRun;
 import java.io.IOException;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Option;
@@ -38,9 +37,8 @@ final class MetricsOptions {
                     (csv != null ? CsvOption.NAME : EVENTS)
                             + " is for one run, --compare makes several; leave out one");
         }
-        if (events != null && Files.exists(events) && !Files.isDirectory(events)) {
-            throw new IllegalArgumentException(
-                    EVENTS + " '" + events + "' is a file, expected a folder; name another");
+        if (events != null) {
+            TrainOptions.makeFolder(EVENTS, events);
         }
     }
 
@@ -48,7 +46,7 @@ final class MetricsOptions {
     MetricsLog log(RunSettings settings, TrainRun.Report next) throws IOException {
         Path file = null;
         if (events != null) {
-            file = MetricsLog.eventFile(Files.createDirectories(events));
+            file = MetricsLog.eventFile(events);
         }
         return new MetricsLog(settings, csv, file, next);
     }

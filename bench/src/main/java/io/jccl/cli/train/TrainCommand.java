@@ -27,7 +27,7 @@ import io.jccl.train.TrainRun;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.io.Writer;
-import java.nio.file.Files;
+import java.nio.file.FileSystemException;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.LinkedHashMap;
@@ -226,24 +226,8 @@ public final class TrainCommand extends Subcommand {
                 .add(CsvOption.NAME, metrics.csv)
                 .checkNotRead();
         if (checkpoint != null) {
-            checkFolder(checkpoint);
+            TrainOptions.makeFolder("--checkpoint", checkpoint);
         }
-    }
-
-    private void checkFolder(Path checkpoint) {
-        String name = "--checkpoint '" + checkpoint + "' ";
-        require(
-                !Files.exists(checkpoint) || Files.isDirectory(checkpoint),
-                name + "is a file, expected a folder; name another, which is made if need be");
-        try {
-            Files.createDirectories(checkpoint);
-        } catch (IOException e) {
-            throw new IllegalArgumentException(
-                    name + "cannot be made; give a folder in one where this user may write", e);
-        }
-        require(
-                Files.isWritable(checkpoint),
-                name + "is not writable for this user; give a folder that is");
     }
 
     private CommunicatorOptions options() {
@@ -354,9 +338,9 @@ public final class TrainCommand extends Subcommand {
                         }
                     });
         } catch (JcclException e) {
-            // The message names the checkpoint's file and what to do, whichever rank found the
-            // error.
-            if (e.getCause() instanceof IOException io && io.getClass() == IOException.class) {
+            // The message names the file and what is wrong, whichever rank found the error.
+            if (e.getCause() instanceof IOException io
+                    && (io.getClass() == IOException.class || io instanceof FileSystemException)) {
                 throw io;
             }
             throw e;

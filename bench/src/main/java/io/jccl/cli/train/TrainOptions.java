@@ -10,6 +10,9 @@ import io.jccl.train.Architecture;
 import io.jccl.train.GptShape;
 import io.jccl.train.Routing;
 import io.jccl.train.Techniques;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.Map;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Mixin;
@@ -326,6 +329,29 @@ final class TrainOptions {
                         "--hidden %s of --heads %s is %s for each head, but with --device cuda it"
                                 + " is at most %s; give more --heads",
                         shape.hidden(), shape.heads(), size, LARGEST_HEAD));
+    }
+
+    /**
+     * Makes a folder to write to, before anything is computed.
+     *
+     * @param option the option that names it
+     * @param folder may exist
+     * @throws IllegalArgumentException if it cannot be written; the message suggests a remedy
+     */
+    static void makeFolder(String option, Path folder) {
+        String name = option + " '" + folder + "' ";
+        require(
+                !Files.exists(folder) || Files.isDirectory(folder),
+                name + "is a file, expected a folder; name another, which is made if need be");
+        try {
+            Files.createDirectories(folder);
+        } catch (IOException e) {
+            throw new IllegalArgumentException(
+                    name + "cannot be made; give a folder in one where this user may write", e);
+        }
+        require(
+                Files.isWritable(folder),
+                name + "is not writable for this user; give a folder that is");
     }
 
     static void require(boolean holds, String message) {

@@ -43,12 +43,10 @@ final class WeightOptions {
         require(
                 load == null || Files.exists(load),
                 "--load '" + load + "' does not exist; give a safetensors file or folder");
-        if (save == null || !Files.exists(save)) {
+        if (save == null) {
             return;
         }
-        require(
-                Files.isDirectory(save),
-                "--save '" + save + "' is a file, expected a new or empty folder; name another");
+        TrainOptions.makeFolder("--save", save);
         try (Stream<Path> files = Files.list(save)) {
             // What another model left would be taken for this one's.
             require(
