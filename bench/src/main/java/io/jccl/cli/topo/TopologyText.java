@@ -1,5 +1,6 @@
 package io.jccl.cli.topo;
 
+import io.jccl.cli.shell.Text;
 import java.io.IOException;
 import java.io.InputStream;
 import java.nio.charset.Charset;
@@ -8,9 +9,13 @@ import java.nio.file.AccessDeniedException;
 import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
+import java.util.List;
 
 /** Reads the text of a topology from a file or a stream. */
 public final class TopologyText {
+    /** Options that name such a text; others name something else. */
+    private static final List<String> TOPOLOGIES = List.of("--file", "--plan");
+
     /** Larger than any dump; rejects files passed by mistake. */
     private static final int MOST_BYTES = 64 << 20;
 
@@ -27,27 +32,31 @@ public final class TopologyText {
      * @throws IOException if it cannot be read; the message has the reason and a remedy
      */
     public static String read(String option, Path file) throws IOException {
+        String how = TOPOLOGIES.contains(option) ? HOW : "";
         String named = option + " '" + file + "' cannot be read: ";
         if (Files.isDirectory(file)) {
-            throw new IOException(named + "it is a folder; give a file" + HOW);
+            throw new IOException(named + "it is a folder; give a file" + how);
         }
         try (InputStream in = Files.newInputStream(file)) {
-            return read(file.toString(), in);
+            return read(file.toString(), in, how);
         } catch (NoSuchFileException e) {
-            throw new IOException(named + "there is no such file" + HOW, e);
+            throw new IOException(named + "there is no such file" + how, e);
         } catch (AccessDeniedException e) {
             throw new IOException(named + "permission denied; make it readable", e);
         } catch (IOException e) {
-            throw new IOException(named + e.getMessage(), e);
+            throw new IOException(named + Text.reason(e), e);
         }
     }
 
     /** Reads a stream that messages call {@code name}. */
     static String read(String name, InputStream in) throws IOException {
+        return read(name, in, HOW);
+    }
+
+    private static String read(String name, InputStream in, String how) throws IOException {
         byte[] bytes = in.readNBytes(MOST_BYTES + 1);
         if (bytes.length > MOST_BYTES) {
-            throw new IOException(
-                    name + " has more than 64 MiB, which is not a dump of a topology" + HOW);
+            throw new IOException(name + " has more than 64 MiB, which no such text has" + how);
         }
         return new String(bytes, charset(bytes));
     }

@@ -356,7 +356,13 @@ class TopoAnswersTest {
                 "0-3",
                 "--measured",
                 file(RANKS + A100).toString());
-        refused("there is no such file", "--file", box, "--measured", folder + "/none");
+        String none = folder + "/none";
+        refused(
+                "--measured '" + none + "' cannot be read: there is no such file; try",
+                "--file",
+                box,
+                "--measured",
+                none);
     }
 
     private void refused(String why, String... arguments) {
