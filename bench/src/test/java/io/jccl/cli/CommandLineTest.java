@@ -303,6 +303,8 @@ class CommandLineTest {
                 "run -n 2 all_reduec | jccl run: 'all_reduec' is not a command of jccl, and there is no such program or class here; did you mean all_reduce? Try 'jccl run --help'",
                 "run -n 2 run | jccl run: run cannot start run; give another command, such as all_reduce; try 'jccl run --help'",
                 "store --port 70000 | jccl store: --port is 70000, expected 0 to 65535; try 'jccl store --help'",
+                "store --port 80x | jccl store: Invalid value for option '--port': '80x' is not a count; give a whole number, 0 or more; try 'jccl store --help'",
+                "soak -n 0 | jccl soak: Invalid value for option '--operations': '0' is not possible; give a whole number, 1 or more; try 'jccl soak --help'",
                 "selftest -g 0 | jccl selftest: Invalid value for option '--ranks': '0' is not possible; give a whole number, 1 or more; try 'jccl selftest --help'",
                 "matmul -g 0 | jccl matmul: Invalid value for option '--ranks': '0' is not possible; give a whole number, 1 or more; try 'jccl matmul --help'",
                 "soak -g 0 | jccl soak: Invalid value for option '--ranks': '0' is not possible; give a whole number, 1 or more; try 'jccl soak --help'",

@@ -61,7 +61,7 @@ public final class SoakCommand extends Subcommand {
     @Option(
             names = {"-n", "--operations"},
             paramLabel = "<count>",
-            converter = Count.class,
+            converter = Count.Positive.class,
             description = "How many (default: ${DEFAULT-VALUE}).")
     private int operations = 1_000_000;
 
