@@ -643,8 +643,7 @@ class NcclArgumentTest {
         try (Buffer ordinary = f.comm.device().allocate(DataType.UINT8, 8192)) {
             Buffer page = ordinary.slice(-ordinary.address() & 4095, 4096);
             String message =
-                    Messages.of(
-                            IllegalArgumentException.class, () -> f.nccl.window(page, true));
+                    Messages.of(IllegalArgumentException.class, () -> f.nccl.window(page, true));
             assertTrue(message.contains("allocateForNccl"), message);
         }
         NcclRanks.checkUsable(ranks);
@@ -677,9 +676,7 @@ class NcclArgumentTest {
                             String message =
                                     Messages.of(
                                             IllegalArgumentException.class,
-                                            () ->
-                                                    f.nccl.putSignal(
-                                                            second, 1, other, 0, f.stream));
+                                            () -> f.nccl.putSignal(second, 1, other, 0, f.stream));
                             assertTrue(message.contains("symmetric window"), message);
                         }
                     });

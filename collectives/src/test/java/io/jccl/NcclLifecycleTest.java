@@ -563,8 +563,7 @@ class NcclLifecycleTest {
                                                     n::suspend);
                                     for (Runnable call : calls) {
                                         String text =
-                                                Messages.of(
-                                                        IllegalStateException.class, call::run);
+                                                Messages.of(IllegalStateException.class, call::run);
                                         assertTrue(text.contains("suspended"), text);
                                     }
                                     n.resume();

@@ -338,8 +338,7 @@ final class WorldBodies {
     private static void messagesOutliveTheirSender(Communicator comm) throws InterruptedException {
         int count = 25_000;
         Stream stream = comm.device().defaultStream();
-        Buffer buffer =
-                Buffer.wrap(Arena.ofAuto().allocate(count * 4L, 64), DataType.INT32);
+        Buffer buffer = Buffer.wrap(Arena.ofAuto().allocate(count * 4L, 64), DataType.INT32);
         comm.barrier(stream);
         if (comm.rank() == 0) {
             for (int i = 0; i < count; i++) {

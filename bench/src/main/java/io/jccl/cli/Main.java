@@ -19,6 +19,7 @@ import io.jccl.cli.perf.PerfCommand;
 import io.jccl.cli.plan.PlanCommand;
 import io.jccl.cli.probe.ProbeCommand;
 import io.jccl.cli.report.ReportCommand;
+import io.jccl.cli.shell.AlsoToFiles;
 import io.jccl.cli.shell.ClosedOutput;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Output;
@@ -305,10 +306,8 @@ public final class Main {
             return status;
         }
         IOException e = ClosedOutput.error();
-        // These two end early when nobody reads, or go on for the sake of the files they write.
-        Object command = line.getCommand();
-        boolean goesOn = command instanceof PerfCommand || command instanceof RunCommand;
-        return goesOn && ClosedOutput.caused(e) ? status : failure(e, line);
+        boolean files = line.getCommand() instanceof AlsoToFiles c && c.writesFiles();
+        return files && ClosedOutput.caused(e) ? status : failure(e, line);
     }
 
     /** Arguments with today's names of options. */

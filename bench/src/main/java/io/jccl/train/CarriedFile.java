@@ -64,9 +64,7 @@ final class CarriedFile {
         long size = Files.size(file);
         if (size != expected) {
             throw new IOException(
-                    ("%s has %s bytes, expected %s: it is of a run with another --compress; resume"
-                                    + " with the same, or delete the file to begin with nothing"
-                                    + " carried")
+                    "%s is damaged: it has %s bytes, expected %s; resume from another checkpoint"
                             .formatted(file, size, expected));
         }
         CRC32C crc = new CRC32C();

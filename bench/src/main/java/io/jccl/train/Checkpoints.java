@@ -91,7 +91,7 @@ final class Checkpoints implements AutoCloseable {
         description.put("ep", t.expert());
         // Files of whole parameters and of shards differ, in the parameters too.
         description.put("sharded", t.sharded());
-        // Of a run that differs here, each rank begins with nothing carried.
+        // Of a run that differs here, or has no such entry, ranks begin with nothing carried.
         carried = t.compressLabel() + " on " + t.data();
     }
 
@@ -166,6 +166,8 @@ final class Checkpoints implements AutoCloseable {
                     "another run (process %s) saves in %s; give another folder, or end it first"
                             .formatted(e.process(), folder),
                     e);
+        } catch (FolderLock.ForeignException | FileSystemException e) {
+            throw e;
         } catch (IOException e) {
             // Some network file systems have no locks.
         }
@@ -319,8 +321,7 @@ final class Checkpoints implements AutoCloseable {
         String text = "";
         try {
             JsonNode run = checkWhole(step);
-            work.from(
-                    folder.resolve(STEP + step), run.path(CARRIED).asText("").equals(carried));
+            work.from(folder.resolve(STEP + step), run.path(CARRIED).asText("").equals(carried));
         } catch (IOException e) {
             failed = 2;
             text = text(e);

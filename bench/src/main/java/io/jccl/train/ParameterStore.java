@@ -117,7 +117,7 @@ interface ParameterStore extends AutoCloseable {
     /**
      * Loads the saved state. All ranks call it.
      *
-     * @param carried whether each rank had saved what compression carries
+     * @param carried whether each rank has saved what its compression carries
      */
     void load(Path folder, boolean carried) throws IOException;
 

@@ -11,7 +11,6 @@ import io.jccl.offload.optim.TensorShape;
 import io.jccl.parallel.GradientReducer;
 import io.jccl.parallel.ReducerOptions;
 import java.io.IOException;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
@@ -237,9 +236,8 @@ final class PlainStore implements ParameterStore {
     @Override
     public void load(Path folder, boolean carried) throws IOException {
         steps = state.restore(file(folder));
-        Path file = CarriedFile.in(folder, comm.rank(), comm.size());
-        if (!reducer.carried().isEmpty() && (carried || Files.exists(file))) {
-            CarriedFile.load(file, reducer.carried());
+        if (carried && !reducer.carried().isEmpty()) {
+            CarriedFile.load(CarriedFile.in(folder, comm.rank(), comm.size()), reducer.carried());
         } else {
             // Discards the values of a damaged step.
             reducer.carried().forEach(Buffer::zero);

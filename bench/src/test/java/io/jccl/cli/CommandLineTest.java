@@ -70,7 +70,9 @@ class CommandLineTest {
                 "help plan",
                 "completion",
                 "plan --params 1B --json",
-                "matmul --size 64 --json"
+                "matmul --size 64 --json",
+                "all_reduce -b 8 -e 8 -g 2 -n 1 -w 0 --json",
+                "all_reduce --help"
             })
     void outputThatCannotBeWrittenIsAnError(String line) {
         StringWriter err = new StringWriter();

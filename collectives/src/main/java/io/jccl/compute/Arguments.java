@@ -112,8 +112,8 @@ final class Arguments {
     private static boolean overlap(Buffer a, Buffer b) {
         return a.device().kind() == Device.Kind.HOST && b.device().kind() == Device.Kind.HOST
                 ? CopyChecks.overlap(a.asSegment(), b.asSegment())
-                : a.address() < b.address() + b.byteSize()
-                        && b.address() < a.address() + a.byteSize();
+                : (a.address() < b.address() + b.byteSize()
+                        && b.address() < a.address() + a.byteSize());
     }
 
     static void atLeastOne(String name, int value) {

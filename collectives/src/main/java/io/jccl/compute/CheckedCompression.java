@@ -89,8 +89,7 @@ final class CheckedCompression implements GradientCompression {
     }
 
     @Override
-    public void redrawZeroColumns(
-            ThinMatrices matrices, Buffer drawn, long seed, Stream stream) {
+    public void redrawZeroColumns(ThinMatrices matrices, Buffer drawn, long seed, Stream stream) {
         on(drawn, "the number of columns drawn", DataType.INT64);
         Arguments.atLeastOne("count of what holds the number drawn", (int) drawn.count());
         if (any(matrices)) {

@@ -168,8 +168,7 @@ final class CheckedCompute implements Compute {
             norm(norm);
         }
         if (parameters.count() > 0) {
-            work.update(
-                    update, parameters, first, second, gradients, target, factor, norm, stream);
+            work.update(update, parameters, first, second, gradients, target, factor, norm, stream);
         }
     }
 
@@ -215,8 +214,7 @@ final class CheckedCompute implements Compute {
     }
 
     @Override
-    public void gatherRows(
-            Buffer source, long width, Buffer index, Buffer target, Stream stream) {
+    public void gatherRows(Buffer source, long width, Buffer index, Buffer target, Stream stream) {
         rows(source, target);
         Arguments.rows(source, "the source", width);
         Arguments.apart(index, "the index", target, "the target");
@@ -226,8 +224,7 @@ final class CheckedCompute implements Compute {
     }
 
     @Override
-    public void scatterRows(
-            Buffer source, long width, Buffer index, Buffer target, Stream stream) {
+    public void scatterRows(Buffer source, long width, Buffer index, Buffer target, Stream stream) {
         rows(source, target);
         Arguments.rows(target, "the target", width);
         Arguments.apart(index, "the index", target, "the target");

@@ -107,8 +107,7 @@ final class CheckedLayers implements Layers {
     }
 
     @Override
-    public void activateBackward(
-            Activation function, Buffer x, Buffer gradient, Stream stream) {
+    public void activateBackward(Activation function, Buffer x, Buffer gradient, Stream stream) {
         Objects.requireNonNull(function, "function");
         input(x, X);
         like(gradient, GRADIENT, x, X);
@@ -148,8 +147,7 @@ final class CheckedLayers implements Layers {
     }
 
     @Override
-    public void rotate(
-            Rotary rotary, Buffer x, Buffer angles, boolean backward, Stream stream) {
+    public void rotate(Rotary rotary, Buffer x, Buffer angles, boolean backward, Stream stream) {
         input(x, X);
         Arguments.rows(x, X, rotary.rowWidth());
         long count = (long) rotary.context() * rotary.size();
@@ -197,8 +195,7 @@ final class CheckedLayers implements Layers {
     }
 
     @Override
-    public void topK(
-            Buffer x, int width, int k, Buffer values, Buffer indices, Stream stream) {
+    public void topK(Buffer x, int width, int k, Buffer values, Buffer indices, Stream stream) {
         input(x, X);
         long rows = Arguments.rows(x, X, width);
         if (k < 1 || k > width) {

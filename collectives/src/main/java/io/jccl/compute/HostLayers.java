@@ -388,8 +388,7 @@ final class HostLayers implements Layers {
             t.load(0, r * pitch, rows, count * tokens);
             for (int i = 0; i < count; i++) {
                 int label = t.memory(1).getAtIndex(JAVA_INT_UNALIGNED, r + i);
-                double loss =
-                        LayerLoops.crossEntropy(rows, i * tokens, tokens, label, t.single(0));
+                double loss = LayerLoops.crossEntropy(rows, i * tokens, tokens, label, t.single(0));
                 t.memory(2).setAtIndex(JAVA_FLOAT_UNALIGNED, r + i, (float) loss);
             }
             if (t.has(3)) {

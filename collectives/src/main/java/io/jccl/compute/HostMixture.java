@@ -117,12 +117,7 @@ final class HostMixture implements Mixture {
 
     private static void scaleByShare(HostTask t, int thread, long begin, long end) {
         MixtureLoops.scaleByShare(
-                t.memory(0),
-                t.number(0),
-                t.integer(1),
-                t.memory(1),
-                t.number(2) != 0,
-                t.memory(2));
+                t.memory(0), t.number(0), t.integer(1), t.memory(1), t.number(2) != 0, t.memory(2));
     }
 
     @Override

@@ -137,6 +137,8 @@ public final class AtomicFile {
     public static void force(Path folder) throws IOException {
         try (FileChannel c = FileChannel.open(folder, StandardOpenOption.READ)) {
             c.force(true);
+        } catch (IOException e) {
+            throw named(folder, e);
         }
     }
 }

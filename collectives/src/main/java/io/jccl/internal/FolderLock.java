@@ -37,9 +37,12 @@ public final class FolderLock implements AutoCloseable {
 
         private final String process;
 
-        private HeldException(Path folder, String process) {
+        private final boolean own;
+
+        private HeldException(Path folder, String process, boolean own) {
             super(folder + " is in use by process " + process);
             this.process = process;
+            this.own = own;
         }
 
         /** The id of the process that uses it. */
@@ -47,9 +50,9 @@ public final class FolderLock implements AutoCloseable {
             return process;
         }
 
-        /** Whether that is this process. */
+        /** Whether that is this process; in a container another may have the same id. */
         public boolean isOwn() {
-            return process.equals(own());
+            return own;
         }
     }
 
@@ -83,7 +86,7 @@ public final class FolderLock implements AutoCloseable {
     public static FolderLock take(Path folder) throws IOException {
         Path real = folder.toRealPath();
         if (!OWN.add(real)) {
-            throw new HeldException(real, own());
+            throw new HeldException(real, own(), true);
         }
         try {
             return new FolderLock(real, lock(real));
@@ -107,18 +110,26 @@ public final class FolderLock implements AutoCloseable {
             String process =
                     new String(text.array(), 0, text.position(), StandardCharsets.US_ASCII).strip();
             if (channel.tryLock() == null) {
-                throw new HeldException(folder, process.isEmpty() ? "(unknown)" : process);
+                throw new HeldException(folder, process.isEmpty() ? "(unknown)" : process, false);
             }
             if (!process.matches("\\d*")) {
                 throw new ForeignException(file, process);
             }
-            channel.truncate(0);
-            channel.write(
-                    ByteBuffer.wrap((own() + "\n").getBytes(StandardCharsets.US_ASCII)), 0);
+            note(channel);
             return channel;
         } catch (IOException | RuntimeException | Error e) {
             close(channel);
             throw e;
+        }
+    }
+
+    /** Writes who holds the lock. On a full disk the lock holds without it. */
+    private static void note(FileChannel channel) {
+        try {
+            channel.truncate(0);
+            channel.write(ByteBuffer.wrap((own() + "\n").getBytes(StandardCharsets.US_ASCII)), 0);
+        } catch (IOException e) {
+            // Only a message is poorer.
         }
     }
 

@@ -51,7 +51,16 @@ class ArgumentsTest extends ComputeTests {
             refused(
                     IllegalStateException.class,
                     "closed",
-                    () -> c.layers().norm(norm, b, closed, null, floats(c), statistics.slice(0, 1), s));
+                    () ->
+                            c.layers()
+                                    .norm(
+                                            norm,
+                                            b,
+                                            closed,
+                                            null,
+                                            floats(c),
+                                            statistics.slice(0, 1),
+                                            s));
             if (c.device().kind() == Device.Kind.CUDA) {
                 refused(
                         IllegalStateException.class,
@@ -125,7 +134,15 @@ class ArgumentsTest extends ComputeTests {
                     () ->
                             c.layers()
                                     .normBackward(
-                                            norm, p, null, statistics, g, gradient, gradient, null, s));
+                                            norm,
+                                            p,
+                                            null,
+                                            statistics,
+                                            g,
+                                            gradient,
+                                            gradient,
+                                            null,
+                                            s));
         }
     }
 }

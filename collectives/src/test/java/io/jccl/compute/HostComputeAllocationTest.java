@@ -150,8 +150,7 @@ class HostComputeAllocationTest {
             m.addNormal(0.1, 3, 0, y, stream);
             m.mix(x, WIDTH, coefficient, bias, y, z, difference, each, stream);
             m.scaleByShare(x, WIDTH, each, true, y, stream);
-            m.mixBackward(
-                    x, WIDTH, coefficient, y, difference, each, z, sums, rowScratch, stream);
+            m.mixBackward(x, WIDTH, coefficient, y, difference, each, z, sums, rowScratch, stream);
             m.addSums(sums, coefficient, bias, stream);
             c.fill(coefficient, 0.5, stream);
             c.fill(z, 0.5, stream);

@@ -3,6 +3,7 @@ package io.jccl.cli.launch;
 import static io.jccl.cli.shell.Text.format;
 
 import io.jccl.CpuBinding;
+import io.jccl.cli.shell.AlsoToFiles;
 import io.jccl.cli.shell.BindOption;
 import io.jccl.cli.shell.Count;
 import io.jccl.cli.shell.RankOptions;
@@ -42,7 +43,7 @@ import picocli.CommandLine.Parameters;
                     + " SIGINT, SIGTERM and SIGHUP are forwarded to all ranks; a second signal, such"
                     + " as another Ctrl-C, kills them.",
         })
-public final class RunCommand extends Subcommand {
+public final class RunCommand extends Subcommand implements AlsoToFiles {
     /** Variables that this command sets itself. */
     private static final Pattern OURS =
             Pattern.compile(
@@ -314,6 +315,11 @@ public final class RunCommand extends Subcommand {
         all.put("MASTER_ADDR", String.valueOf(address));
         all.put("MASTER_PORT", port);
         return all;
+    }
+
+    @Override
+    public boolean writesFiles() {
+        return logs != null;
     }
 
     /** The log folder, created if it did not exist. */

@@ -11,6 +11,7 @@ import io.jccl.bench.Patterns;
 import io.jccl.bench.PerfConfig;
 import io.jccl.bench.PerfRun;
 import io.jccl.bench.Report;
+import io.jccl.cli.shell.AlsoToFiles;
 import io.jccl.cli.shell.BindOption;
 import io.jccl.cli.shell.CsvOption;
 import io.jccl.cli.shell.Engine;
@@ -52,7 +53,7 @@ import picocli.CommandLine.Spec;
             "Exit status: 0, 1 if a value was wrong, a rank failed or the bandwidth is below"
                     + " NCCL_TESTS_MIN_BW, 2 for a mistake on the command line.",
         })
-public final class PerfCommand implements Callable<Integer> {
+public final class PerfCommand implements Callable<Integer>, AlsoToFiles {
 
     /** Slurm sets these in a batch script too, where no process was started for each rank. */
     private static final List<String> SLURM = List.of("SLURM_PROCID", "SLURM_NTASKS");
@@ -240,6 +241,11 @@ public final class PerfCommand implements Callable<Integer> {
         }
     }
 
+    @Override
+    public boolean writesFiles() {
+        return json.file() != null || html.isAsked() || csv.file() != null;
+    }
+
     private void runRank(
             PerfConfig config,
             Communicator comm,
@@ -250,8 +256,7 @@ public final class PerfCommand implements Callable<Integer> {
         List<Report> reports = new ArrayList<>();
         if (comm.rank() == 0) {
             PrintWriter text = csv.text(json.text(line.getOut()));
-            boolean files = json.isAsked() || html.isAsked() || csv.isAsked();
-            reports.add(new TableReport(text, !files));
+            reports.add(new TableReport(text, !writesFiles()));
             if (forecast != null) {
                 reports.add(new ForecastReport(forecast, text));
             }

@@ -192,8 +192,7 @@ class OutputTest {
                         other,
                         () -> AtomicFile.write(other, c -> c.write(ByteBuffer.allocate(1))));
         writers.forEach((named, writer) -> {
-            String message =
-                    String.valueOf(assertThrows(IOException.class, writer).getMessage());
+            String message = String.valueOf(assertThrows(IOException.class, writer).getMessage());
             assertEquals("cannot write " + named + ": No space left on device", message);
         });
     }

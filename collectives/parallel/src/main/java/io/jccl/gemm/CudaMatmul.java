@@ -221,8 +221,7 @@ final class CudaMatmul implements Matmul {
         if (b.address() % b.dataType().size() != 0) {
             throw new IllegalArgumentException(
                     "%s begins at 0x%s, expected a multiple of %s, the size of its elements"
-                            .formatted(
-                                    name, Long.toHexString(b.address()), b.dataType().size()));
+                            .formatted(name, Long.toHexString(b.address()), b.dataType().size()));
         }
     }
 

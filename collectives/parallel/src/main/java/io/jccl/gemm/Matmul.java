@@ -49,8 +49,9 @@ public interface Matmul extends AutoCloseable {
      * @param c m x n, float32; it shares no element with a or b. Sums are float32 throughout
      * @param beta factor of the old elements of c; if 0, they are not read and may have any value
      * @param stream where to enqueue; a stream of the device
-     * @throws IllegalArgumentException if shapes, types or devices do not match, c shares an element
-     *     with a or b, or memory of a GPU does not begin at a multiple of its elements' size
+     * @throws IllegalArgumentException if shapes, types or devices do not match, c shares an
+     *     element with a or b, or memory of a GPU does not begin at a multiple of its elements'
+     *     size
      * @throws IllegalStateException if this is closed, or a buffer is
      */
     void multiply(Matrix a, Matrix b, Matrix c, float beta, Stream stream);

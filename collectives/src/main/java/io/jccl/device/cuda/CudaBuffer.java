@@ -290,11 +290,7 @@ public final class CudaBuffer implements Buffer {
             CudaRuntime.check(
                     CudaRuntime.api()
                             .cudaMemcpyAsync(
-                                    to,
-                                    from,
-                                    bytes,
-                                    cudart_h.cudaMemcpyDefault(),
-                                    stream.handle()),
+                                    to, from, bytes, cudart_h.cudaMemcpyDefault(), stream.handle()),
                     "cudaMemcpyAsync");
             stream.synchronize();
         } finally {

@@ -107,7 +107,8 @@ public final class SharedHeap {
         boolean any = false;
         for (int c = 0; c < chunks.size(); c++) {
             Chunk chunk = chunks.get(c);
-            if (chunk != DELETED && chunk.freeBytes() == chunk.memory.byteSize()) {
+            long bytes = chunk.memory.byteSize(); // 0 if it is deleted already
+            if (bytes > 0 && chunk.freeBytes() == bytes) {
                 source.delete(c);
                 chunks.set(c, DELETED);
                 any = true;

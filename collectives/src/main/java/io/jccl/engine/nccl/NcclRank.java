@@ -13,7 +13,6 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
 import io.jccl.device.cuda.CudaDevice;
-import io.jccl.device.cuda.CudaRuntime;
 import io.jccl.device.cuda.CudaStream;
 import io.jccl.engine.Batch;
 import io.jccl.engine.EngineCommunicator;

@@ -163,9 +163,7 @@ final class OneSided {
         }
         Registered made =
                 new Registered(
-                        handle,
-                        buffer.address(),
-                        symmetric ? buffer.byteSize() : Long.MAX_VALUE);
+                        handle, buffer.address(), symmetric ? buffer.byteSize() : Long.MAX_VALUE);
         windows.add(made);
         return made;
     }

@@ -304,8 +304,7 @@ class CudaGraphTest {
             List<Graph> graph = new ArrayList<>();
             Thread capture =
                     Thread.ofPlatform()
-                            .start(() ->
-                                    graph.add(Graph.capture(device.defaultStream(), body)));
+                            .start(() -> graph.add(Graph.capture(device.defaultStream(), body)));
             while (capture.isAlive() && capture.getState() != Thread.State.WAITING) {
                 sleep(1);
             }

@@ -78,7 +78,6 @@ class SharedHeapTest {
         assertTrue(chunks.used() <= 16 * MIB, chunks.sizes::toString);
         // Nothing can be deleted any more.
         assertEquals(
-                "full",
-                Messages.of(SharedMemoryFullException.class, () -> heap.allocate(5 * MIB)));
+                "full", Messages.of(SharedMemoryFullException.class, () -> heap.allocate(5 * MIB)));
     }
 }

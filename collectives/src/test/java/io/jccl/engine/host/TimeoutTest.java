@@ -165,8 +165,7 @@ class TimeoutTest {
                     try (Stream stream = c.device().newStream()) {
                         if (c.rank() == 0) {
                             stream.launchHostFunction(() -> {
-                                boolean unused =
-                                        Waits.await(over, TimeUnit.SECONDS.toNanos(30));
+                                boolean unused = Waits.await(over, TimeUnit.SECONDS.toNanos(30));
                             });
                             c.barrier(stream);
                             assertTrue(over.await(30, TimeUnit.SECONDS));

@@ -58,8 +58,7 @@ class DurabilityTest {
 
     @Test
     void aCommitFlushesTheDataThenTheManifestThenItsName() throws IOException {
-        try (NvmeStore store =
-                        NvmeStore.open(folder, new Budgets(Map.of()), NvmeStoreTest.SMALL);
+        try (NvmeStore store = NvmeStore.open(folder, new Budgets(Map.of()), NvmeStoreTest.SMALL);
                 Buffer values = Device.host().allocate(DataType.FLOAT32, 5000)) {
             Region region = store.region("r", DataType.FLOAT32, values.count());
             region.write(values).await(NvmeStoreTest.WAIT);
@@ -76,8 +75,7 @@ class DurabilityTest {
                     List.of("model.safetensors.part", ""),
                     flushed(() -> {
                         try {
-                            SafetensorsWriter.write(
-                                    file, Map.of(), List.of(tensor), t -> values);
+                            SafetensorsWriter.write(file, Map.of(), List.of(tensor), t -> values);
                         } catch (IOException e) {
                             throw new IllegalStateException(e);
                         }

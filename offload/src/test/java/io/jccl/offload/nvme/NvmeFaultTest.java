@@ -401,10 +401,11 @@ class NvmeFaultTest {
         try (NvmeStore store = committed()) {
             Region region = region(store);
             region.write(b).await(WAIT);
-            faults.beforeFlush = () -> {
-                flushing.countDown();
-                gate.join();
-            };
+            faults.beforeFlush =
+                    () -> {
+                        flushing.countDown();
+                        gate.join();
+                    };
             List<IoTicket> late = new ArrayList<>();
             Thread commit = Thread.ofPlatform().start(() -> store.commit(2));
             Thread write = Thread.ofPlatform().unstarted(() -> late.add(region.write(a)));
