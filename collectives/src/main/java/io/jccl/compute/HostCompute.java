@@ -13,6 +13,7 @@ import io.jccl.device.host.Codec;
 import io.jccl.kernel.Chunks;
 import io.jccl.kernel.NormWork;
 import io.jccl.kernel.Reducer;
+import io.jccl.kernel.RowKernel;
 import io.jccl.kernel.UpdateKernel;
 import io.jccl.kernel.UpdateWork;
 import java.lang.foreign.MemorySegment;
@@ -76,6 +77,10 @@ final class HostCompute implements Compute {
         synchronized (spare) {
             spare.addLast(task);
         }
+    }
+
+    int threads() {
+        return team.threads();
     }
 
     /** The memory of a thread that runs a shared operation. */
@@ -175,7 +180,23 @@ final class HostCompute implements Compute {
 
     @Override
     public void axpy(double alpha, Buffer x, Buffer y, Stream stream) {
-        reduce(stream, ReduceOp.Kind.PRE_MUL_SUM, y, 1, x, alpha, y);
+        if (y.dataType() == DataType.FLOAT64) {
+            reduce(stream, ReduceOp.Kind.PRE_MUL_SUM, y, 1, x, alpha, y);
+        } else {
+            task(HostCompute::axpy).put(x).put(y).put(alpha).each(stream, x.count());
+        }
+    }
+
+    private static void axpy(HostTask t, int thread, long begin, long end) {
+        float[] x = t.scratch(thread).piece(0, PIECE);
+        float[] y = t.scratch(thread).piece(1, PIECE);
+        for (long i = begin; i < end; i += PIECE) {
+            int count = (int) Math.min(PIECE, end - i);
+            t.load(0, i, x, count);
+            t.load(1, i, y, count);
+            RowKernel.BEST.add(x, 0, t.single(0), y, 0, count);
+            t.store(y, 1, i, count);
+        }
     }
 
     @Override

@@ -4,10 +4,8 @@ import static java.lang.foreign.ValueLayout.JAVA_FLOAT_UNALIGNED;
 import static java.lang.foreign.ValueLayout.JAVA_INT_UNALIGNED;
 
 import io.jccl.device.Buffer;
-import io.jccl.device.DataType;
 import io.jccl.device.Stream;
 import io.jccl.kernel.AttentionLoops;
-import io.jccl.kernel.Kernel;
 import io.jccl.kernel.LayerLoops;
 import io.jccl.kernel.RowKernel;
 import java.lang.foreign.MemorySegment;
@@ -17,7 +15,7 @@ import org.jspecify.annotations.Nullable;
 final class HostLayers implements Layers {
     private static final int PIECE = HostScratch.PIECE;
 
-    /** Columns of a table that a thread takes at a time: two cache lines. */
+    /** Columns of a table that threads take are multiples of this: two cache lines. */
     private static final int TABLE_COLUMNS = 32;
 
     /** Columns to sum that a thread takes at a time, at least. */
@@ -245,6 +243,7 @@ final class HostLayers implements Layers {
     public void scatterAddRows(
             Buffer source, int width, Buffer index, Buffer target, Stream stream) {
         boolean small = source.count() < 2 * HostCompute.GRAIN;
+        int share = Math.ceilDiv(width, compute.threads() * TABLE_COLUMNS) * TABLE_COLUMNS;
         compute.task(HostLayers::scatterAddRows)
                 .put(source)
                 .put(index)
@@ -252,33 +251,22 @@ final class HostLayers implements Layers {
                 .put(index.count())
                 .put(width)
                 .put(target.count() / width)
-                .chunks(stream, width, small ? width : TABLE_COLUMNS);
+                .chunks(stream, width, small ? width : share);
     }
 
     private static void scatterAddRows(HostTask t, int thread, long begin, long end) {
-        Kernel add = Kernel.of(DataType.FLOAT32, Kernel.Op.ADD);
-        MemorySegment target = t.memory(2);
-        MemorySegment source = t.memory(0);
+        MemorySegment index = t.memory(1);
         int width = t.integer(1);
         int columns = (int) (end - begin);
-        boolean wide = t.type(0) == DataType.FLOAT32;
         float[] row = t.scratch(thread).piece(0, columns);
         float[] sum = t.scratch(thread).piece(1, columns);
         for (long r = 0; r < t.number(0); r++) {
-            long to = t.memory(1).getAtIndex(JAVA_INT_UNALIGNED, r);
-            if (to < 0 || to >= t.number(2)) {
-                continue;
-            }
-            long from = r * width + begin;
-            long at = to * width + begin;
-            if (wide) {
-                long bytes = at * Float.BYTES;
-                add.combine(target, bytes, source, from * Float.BYTES, target, bytes, columns);
-            } else {
-                t.load(0, from, row, columns);
-                t.load(2, at, sum, columns);
+            long to = index.getAtIndex(JAVA_INT_UNALIGNED, r);
+            if (to >= 0 && to < t.number(2)) {
+                t.load(0, r * width + begin, row, columns);
+                t.load(2, to * width + begin, sum, columns);
                 K.add(row, 0, 1, sum, 0, columns);
-                t.store(sum, 2, at, columns);
+                t.store(sum, 2, to * width + begin, columns);
             }
         }
     }
