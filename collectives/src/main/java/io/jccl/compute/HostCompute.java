@@ -159,7 +159,11 @@ final class HostCompute implements Compute {
             r.addSource(t.memory(1), 0, t.number(2));
         }
         r.addTarget(t.memory(2), 0);
-        r.run(begin, end);
+        try {
+            r.run(begin, end);
+        } finally {
+            r.end();
+        }
     }
 
     private static long bits(DataType type, double factor) {
@@ -240,8 +244,11 @@ final class HostCompute implements Compute {
 
     private synchronized void sumOfSquares(HostTask t) {
         norms.prepare(t.memory(0), t.type(0), t.number(0));
-        share(norms, t.number(0), Chunks.CHUNK);
-        norms.clear();
+        try {
+            share(norms, t.number(0), Chunks.CHUNK);
+        } finally {
+            norms.clear();
+        }
         MemorySegment to = t.memory(1);
         double before = t.number(1) != 0 ? to.get(JAVA_DOUBLE_UNALIGNED, 0) : 0;
         to.set(JAVA_DOUBLE_UNALIGNED, 0, before + norms.total());
@@ -324,8 +331,11 @@ final class HostCompute implements Compute {
         w.rate = t.single(6);
         w.root = t.single(7);
         w.epsilon = t.single(8);
-        share(w, t.number(1), Chunks.CHUNK);
-        w.clear();
+        try {
+            share(w, t.number(1), Chunks.CHUNK);
+        } finally {
+            w.clear();
+        }
     }
 
     @Override

@@ -60,13 +60,13 @@ final class HostScratch {
         return indices;
     }
 
-    /** Sums of {@link #COLUMNS} columns for each class of rows, all 0. */
-    float[][] classes() {
+    /** Sums of {@link #COLUMNS} columns for each class of rows, 0 in those that are used. */
+    float[][] classes(int used) {
         if (classes.length == 0) {
             classes = new float[LayerLoops.CLASSES][COLUMNS];
         }
-        for (float[] one : classes) {
-            Arrays.fill(one, 0);
+        for (int k = 0; k < used; k++) {
+            Arrays.fill(classes[k], 0);
         }
         return classes;
     }

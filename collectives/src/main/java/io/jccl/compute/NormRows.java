@@ -93,7 +93,8 @@ final class NormRows {
         long width = t.number(1);
         for (long from = begin; from < end; from += HostScratch.COLUMNS) {
             int count = (int) Math.min(HostScratch.COLUMNS, end - from);
-            float[][] classes = s.classes();
+            int used = (int) Math.min(rows, LayerLoops.CLASSES);
+            float[][] classes = s.classes(used);
             for (long r = 0; r < rows; r++) {
                 t.load(0, r * width + from, row, count);
                 if (norm != null) {
@@ -107,7 +108,7 @@ final class NormRows {
                 K.add(row, 0, 1, classes[(int) (r % LayerLoops.CLASSES)], 0, count);
             }
             t.load(1, from, row, count);
-            LayerLoops.addTree(classes, row, count);
+            LayerLoops.addTree(classes, used, row, count);
             t.store(row, 1, from, count);
         }
     }

@@ -188,12 +188,13 @@ public final class LayerLoops {
     }
 
     /**
-     * Adds sums of columns by class of rows, as a tree, to a target. Classes that would be empty
-     * may be missing at the end.
+     * Adds sums of columns by class of rows, as a tree, to a target.
+     *
+     * @param used how many of the classes have rows: the first ones
      */
-    public static void addTree(float[][] classes, float[] target, int width) {
+    public static void addTree(float[][] classes, int used, float[] target, int width) {
         for (int half = CLASSES / 2; half > 0; half /= 2) {
-            for (int k = 0; k < Math.min(half, classes.length - half); k++) {
+            for (int k = 0; k < Math.min(half, used - half); k++) {
                 for (int i = 0; i < width; i++) {
                     classes[k][i] += classes[k + half][i];
                 }
