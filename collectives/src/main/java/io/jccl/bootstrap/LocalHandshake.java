@@ -280,6 +280,26 @@ final class LocalHandshake {
                 (int) ProcessHandle.current().pid());
     }
 
+    /** The error of all ranks if this process finds its number taken by the token's process. */
+    JcclException claimedTwice(String jobId) {
+        long token = tokens[own.rank()];
+        JcclException error =
+                new RankFailedException(
+                        ("processes %s and %s both join job %s as rank %s; give each its own rank,"
+                                        + " or one run another JCCL_JOB_ID")
+                                .formatted(
+                                        FileLocks.pid(token),
+                                        ProcessHandle.current().pid(),
+                                        jobId,
+                                        own.rank()));
+        try {
+            refuse(token, error);
+        } catch (RuntimeException e) {
+            error.addSuppressed(e); // such as of a folder that was deleted meanwhile
+        }
+        return error;
+    }
+
     /**
      * Waits briefly for ranks that are still starting, so that they read the reason as well: longer
      * if only this rank knows the reason, and not at all after a timeout.

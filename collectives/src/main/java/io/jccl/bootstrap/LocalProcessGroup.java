@@ -2,7 +2,6 @@ package io.jccl.bootstrap;
 
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.CommunicatorOptions;
-import io.jccl.RankFailedException;
 import io.jccl.device.host.HostDevice;
 import io.jccl.device.host.SharedHeap;
 import io.jccl.error.JcclException;
@@ -290,7 +289,7 @@ public final class LocalProcessGroup {
             } else if (now.held()
                     && now.token() != 0
                     && System.nanoTime() - heldSince > CLAIM_NANOS) {
-                throw claimedTwice(folder, jobId, rank, size, now.token());
+                throw new LocalHandshake(folder, rank, size, now.token()).claimedTwice(jobId);
             }
             patience.pause();
             lock = folder.tryLock(rank);
@@ -320,22 +319,6 @@ public final class LocalProcessGroup {
                 job.release();
             }
         }
-    }
-
-    /** The error of all ranks, also of the one whose number this process has too. */
-    private static JcclException claimedTwice(
-            SharedFolder folder, String jobId, int rank, int size, long token) {
-        JcclException error =
-                new RankFailedException(
-                        ("processes %s and %s both join job %s as rank %s; give each its own rank,"
-                                        + " or one run another JCCL_JOB_ID")
-                                .formatted(
-                                        FileLocks.pid(token),
-                                        ProcessHandle.current().pid(),
-                                        jobId,
-                                        rank));
-        new LocalHandshake(folder, rank, size, token).refuse(token, error);
-        return error;
     }
 
     /**

@@ -7,6 +7,7 @@ import java.io.UncheckedIOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.nio.ByteBuffer;
+import java.nio.channels.ClosedByInterruptException;
 import java.nio.channels.FileChannel;
 import java.nio.channels.FileChannel.MapMode;
 import java.nio.file.FileStore;
@@ -49,6 +50,9 @@ final class SharedMemory {
             // Writing reserves the pages: with a sparse file, lack of memory would cause SIGBUS.
             fill(c, bytes);
             return c.map(MapMode.READ_WRITE, 0, bytes, arena);
+        } catch (ClosedByInterruptException e) {
+            Files.deleteIfExists(part);
+            throw e;
         } catch (IOException e) {
             try {
                 // Before the deletion: several processes may have filled it together.

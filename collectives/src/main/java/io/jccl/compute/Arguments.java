@@ -110,10 +110,10 @@ final class Arguments {
     }
 
     private static boolean overlap(Buffer a, Buffer b) {
-        return a.device().kind() == Device.Kind.HOST && b.device().kind() == Device.Kind.HOST
-                ? CopyChecks.overlap(a.asSegment(), b.asSegment())
-                : (a.address() < b.address() + b.byteSize()
-                        && b.address() < a.address() + a.byteSize());
+        if (a.device().kind() == Device.Kind.HOST && b.device().kind() == Device.Kind.HOST) {
+            return CopyChecks.overlap(a.asSegment(), b.asSegment());
+        }
+        return a.address() < b.address() + b.byteSize() && b.address() < a.address() + a.byteSize();
     }
 
     static void atLeastOne(String name, int value) {

@@ -124,14 +124,10 @@ final class GroupRecorder {
 
     private void run(Batch work, Stream to) {
         if (engine.runsInline(to)) {
-            runHere(work);
+            queue.runHere(work);
         } else {
             queue.enqueue(work, to);
         }
-    }
-
-    private void runHere(Batch work) {
-        queue.runHere(work);
     }
 
     // ---- several communicators of one thread
@@ -208,7 +204,7 @@ final class GroupRecorder {
             }
         }
         if (n == 1) {
-            inlineEngines[0].group.runHere(inlineBatches[0]);
+            inlineEngines[0].queue.runHere(inlineBatches[0]);
         } else if (n > 1 && inlineEngines[0].runsTogether()) {
             runTogether(inlineEngines, inlineBatches, n);
         } else if (n > 1) {
@@ -242,7 +238,7 @@ final class GroupRecorder {
         }
         RuntimeException first = null;
         try {
-            engines[0].group.runHere(batches[0]);
+            engines[0].queue.runHere(batches[0]);
         } catch (RuntimeException e) {
             first = e;
         }

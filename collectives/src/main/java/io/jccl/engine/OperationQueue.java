@@ -13,7 +13,7 @@ import java.util.concurrent.locks.LockSupport;
  *
  * <p>Work that a stream runs later takes a ticket when it is called and runs when all earlier
  * tickets have ended, on any stream. An operation on the caller's own thread waits for those
- * tickets before it takes one, so it can give up.
+ * tickets and takes none, and a group takes one after the wait, so both can give up.
  *
  * <p><b>Threads:</b> the communicator's thread submits; streams' threads wait for their turn and
  * return finished requests.

@@ -53,12 +53,12 @@ public abstract class QueuedWork implements StreamTask {
     @Override
     public final void drop(Throwable earlier) {
         owner.queue.awaitTurn(ticket);
-        RankFailedException dropped =
-                new RankFailedException(
-                        "%s of rank %s was dropped because of an earlier error on its stream: %s"
-                                .formatted(this, owner.rank(), earlier));
-        dropped.initCause(earlier);
         try {
+            RankFailedException dropped =
+                    new RankFailedException(
+                            "%s of rank %s was dropped because of an earlier error on its stream: %s"
+                                    .formatted(this, owner.rank(), earlier));
+            dropped.initCause(earlier);
             owner.fail(dropped);
         } finally {
             owner.flight().ended(this, false);

@@ -83,10 +83,11 @@ public final class SharedHeap {
     }
 
     private MemorySegment create(long least) {
-        // As much again as is free in blocks that are too small: otherwise each of many buffers of
-        // growing sizes would leave a chunk in which the next one does not fit.
+        // As much again as is free in blocks that are too small, up to twice the request: otherwise
+        // each of many buffers of growing sizes would leave a chunk in which the next one does not
+        // fit.
         long free = chunks.stream().mapToLong(Chunk::freeBytes).sum();
-        long wanted = Math.max(least, Math.max(nextChunk, free));
+        long wanted = Math.max(least, Math.max(nextChunk, Math.min(free, 2 * least)));
         try {
             return source.create(chunks.size(), wanted);
         } catch (SharedMemoryFullException e) {
