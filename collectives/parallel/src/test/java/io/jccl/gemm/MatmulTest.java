@@ -337,7 +337,7 @@ class MatmulTest {
         int n = 10;
         try (Matmul matmul = Matmul.of(host, 1);
                 Buffer one = host.allocate(DataType.FLOAT32, 1);
-                Buffer buffer = host.allocate(DataType.FLOAT32, 2 * n)) {
+                Buffer buffer = host.allocate(DataType.FLOAT32, 2L * n)) {
             Matrix a = Matrix.of(one, 1, 1);
             for (int apart = 1; apart <= n; apart++) {
                 for (int first : new int[] {0, apart}) {
