@@ -289,6 +289,31 @@ class MpiFaultTest {
         o.rankSays(0, "saved", "done");
     }
 
+    /** Messages too, and a communicator that it would have to open. */
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @MethodSource("launchers")
+    void nothingOfARankThatHasLeftIsWaitedFor(MpiLauncher launcher) {
+        Outcome o = run(launcher, 2, SERIALIZED, "left-receive", 60_000);
+        o.rankSays(0, "caught RankFailedException", "rank 1 closed its communicator");
+        o = run(launcher, 3, POLL, "left-group", 60_000);
+        for (int rank : new int[] {0, 2}) {
+            o.rankSays(rank, "caught RankFailedException", "rank 1 closed its communicator");
+        }
+        o = run(launcher, 2, BLOCK, "left-open", 60_000);
+        o.rankSays(0, "caught RankFailedException", "rank 1 ended while others waited for it");
+    }
+
+    /** One that has done its part of a group or a collective is not what the others wait for. */
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @MethodSource("launchers")
+    void aRankMayLeaveBeforeALateOneComes(MpiLauncher launcher) {
+        Outcome o = run(launcher, 3, POLL, "early", 60_000);
+        assertEquals(0, o.exit, o::text);
+        o.rankSays(0, "has the same: true", "done");
+    }
+
     @Tag("exhaustive")
     @ParameterizedTest
     @MethodSource("launchers")

@@ -11,6 +11,7 @@ import java.io.IOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.time.Duration;
+import java.util.Arrays;
 import java.util.Objects;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.BiConsumer;
@@ -139,13 +140,19 @@ final class MpiFaultWorker {
                 }
                 reduce();
             }
-            case "left" -> {
+            case "left", "left-receive", "left-group", "left-open" -> {
                 if (other) {
                     comm.close();
                     return;
                 }
-                reduce();
+                switch (fault) {
+                    case "left" -> reduce();
+                    case "left-receive" -> comm.recv(data, 1, stream);
+                    case "left-group" -> leftGroup();
+                    default -> Communicator.mpi(CommunicatorOptions.DEFAULT).close();
+                }
             }
+            case "early" -> early();
             case "saves", "saves-after-abort" -> {
                 if (other && fault.equals("saves")) {
                     comm.close();
@@ -227,6 +234,57 @@ final class MpiFaultWorker {
             }
             case "signals" -> signals();
             default -> throw new IllegalArgumentException(fault);
+        }
+    }
+
+    /** Rank 1 has left, of three; one message comes. */
+    private void leftGroup() {
+        if (comm.rank() == 2) {
+            comm.send(data, 0, stream);
+            reduce();
+            return;
+        }
+        Group.run(
+                comm,
+                () -> {
+                    comm.recv(all.slice(0, 4), 1, stream);
+                    comm.recv(all.slice(4, 4), 2, stream);
+                });
+    }
+
+    /** Rank 1 does its part and leaves, while rank 0 waits for rank 2. */
+    private void early() throws InterruptedException {
+        data.copyFrom(new float[] {comm.rank(), 1, 2, 3});
+        all.slice(0, 4).copyFrom(new float[] {0, 1, 2, 3});
+        if (comm.rank() == 0) {
+            Group.run(
+                    comm,
+                    () -> {
+                        comm.recv(all.slice(4, 4), 1, stream);
+                        comm.recv(all.slice(8, 4), 2, stream);
+                    });
+        } else {
+            late();
+            comm.send(data, 0, stream);
+        }
+        float[] received = floats(all);
+        late();
+        comm.gather(data, all, 0, stream);
+        if (comm.rank() == 0) {
+            say(0, "has the same: " + Arrays.equals(received, floats(all)));
+        }
+    }
+
+    private static float[] floats(Buffer b) {
+        float[] values = new float[(int) b.count()];
+        b.copyTo(values);
+        return values;
+    }
+
+    /** Rank 2 is late, by more than the time until ranks ask each other. */
+    private void late() throws InterruptedException {
+        if (comm.rank() == 2) {
+            Thread.sleep(7000);
         }
     }
 

@@ -147,11 +147,10 @@ final class ControlChannel {
         MpiCommunicator c = communicators.get(id);
         if (kind == ASK) {
             MpiMonitor.Answer a =
-                    c != null
-                            ? c.watch().answer()
-                            : MpiCommunicator.wasClosed(id)
-                                    ? MpiMonitor.Answer.CLOSED
-                                    : MpiMonitor.Answer.NOT_OPEN;
+                    c != null ? c.watch().answer() : MpiCommunicator.whenClosed(id);
+            if (a == null) {
+                a = ending ? MpiMonitor.Answer.ENDED : MpiMonitor.Answer.NOT_OPEN;
+            }
             int flags = (a.open() ? 1 : 0) | (a.closed() ? 2 : 0) | (a.inside() ? 4 : 0);
             send(from, ANSWER, id, a.order(), flags, a.text() + '\n' + a.standing());
         } else if (kind == ANSWER && c != null) {

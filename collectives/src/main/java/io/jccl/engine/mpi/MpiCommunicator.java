@@ -38,14 +38,14 @@ final class MpiCommunicator extends HostRank {
     private static final int REMEMBERED = 4096;
     private static final AtomicLong OPENED = new AtomicLong();
 
-    /** The communicators that this process closed last. */
-    private static final Map<Long, Boolean> CLOSED =
+    /** The answers for communicators that this process closed last. */
+    private static final Map<Long, MpiMonitor.Answer> CLOSED =
             Collections.synchronizedMap(
                     new LinkedHashMap<>() {
                         private static final long serialVersionUID = 1L;
 
                         @Override
-                        protected boolean removeEldestEntry(Map.Entry<Long, Boolean> eldest) {
+                        protected boolean removeEldestEntry(Map.Entry<Long, MpiMonitor.Answer> eldest) {
                             return size() > REMEMBERED;
                         }
                     });
@@ -124,17 +124,24 @@ final class MpiCommunicator extends HostRank {
         return failure;
     }
 
-    static boolean wasClosed(long id) {
-        return CLOSED.containsKey(id);
+    /** The answer for a communicator that this process has closed; null if there is none. */
+    static MpiMonitor.@Nullable Answer whenClosed(long id) {
+        return CLOSED.get(id);
     }
 
-    /** Requests the status of all others. */
+    /** Requests the status of all others, and of this rank's messages. */
     void ask() {
+        calls.messages().ask();
         for (int r : worldRanks) {
             if (r != mpi.rank()) {
                 mpi.control().ask(r, id);
             }
         }
+    }
+
+    /** Whether a message to or from a rank was in progress after the last request. */
+    boolean waitsFor(int rank) {
+        return calls.messages().waitsFor(rank);
     }
 
     /** Receives the status of a rank of the world. */
@@ -420,7 +427,7 @@ final class MpiCommunicator extends HostRank {
         }
         closeDriver();
         flight().close();
-        CLOSED.put(id, true);
+        CLOSED.put(id, MpiMonitor.Answer.closed(watch.order()));
         if (failure == null && pending() == 0) {
             process.ended(id);
             calls.close();

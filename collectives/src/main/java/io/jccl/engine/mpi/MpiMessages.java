@@ -11,6 +11,7 @@ import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.BitSet;
 import java.util.List;
 
 /** Sends and receives of one communicator that are in progress. */
@@ -21,6 +22,7 @@ final class MpiMessages {
     static final int TAG_OURS = 2;
 
     private static final long LIMIT = MpiCalls.LIMIT;
+    private static final BitSet NONE = new BitSet();
 
     private final MpiLink link;
     private final MpiApi mpi;
@@ -37,8 +39,18 @@ final class MpiMessages {
 
     private final List<Boolean> movedBack = new ArrayList<>();
     private final List<Scratch> scratches = new ArrayList<>();
+
+    /** Elements to receive; negative for sends, and for receives that were checked. */
     private long[] expected = new long[8];
+
     private long[] messageType = new long[8];
+    private int[] peers = new int[8];
+
+    /** Whether the service thread wants to know which ranks are waited for. */
+    private volatile boolean asked;
+
+    /** The ranks waited for when last asked; never changed. */
+    private volatile BitSet waitedFor = NONE;
 
     MpiMessages(MpiLink link) {
         this.link = link;
@@ -90,7 +102,7 @@ final class MpiMessages {
     void postSend(long at, long count, DataType type, int to, int tag) {
         for (long done = 0; ; done += LIMIT) {
             long m = Math.min(LIMIT, count - done);
-            int slot = slot(-1, type);
+            int slot = slot(-1, type, to);
             link.begin();
             int code;
             try {
@@ -117,7 +129,7 @@ final class MpiMessages {
     void postRecv(long at, long count, DataType type, int from, int tag) {
         for (long done = 0; ; done += LIMIT) {
             long m = Math.min(LIMIT, count - done);
-            int slot = slot(m, type);
+            int slot = slot(m, type, from);
             link.begin();
             int code;
             try {
@@ -141,7 +153,7 @@ final class MpiMessages {
         }
     }
 
-    private int slot(long count, DataType type) {
+    private int slot(long count, DataType type, int peer) {
         if (open == expected.length) {
             int room = 2 * open;
             MemorySegment more = link.allocate(8L * room);
@@ -150,9 +162,11 @@ final class MpiMessages {
             statuses = link.allocate((long) room * statusBytes);
             expected = Arrays.copyOf(expected, room);
             messageType = Arrays.copyOf(messageType, room);
+            peers = Arrays.copyOf(peers, room);
         }
         expected[open] = count;
         messageType[open] = types.type(type);
+        peers[open] = peer;
         return open;
     }
 
@@ -192,19 +206,62 @@ final class MpiMessages {
                     break;
                 }
                 link.pause(i);
+                if (asked) {
+                    asked = false;
+                    noteWaiting(first);
+                }
             }
         } finally {
             link.endWait();
         }
         open = first;
         for (int i = 0; i < many; i++) {
-            if (expected[first + i] >= 0) {
-                checkReceived(i, first + i);
-            }
+            checkReceived(i, first + i);
         }
     }
 
+    /** Notes which ranks the messages from an index on wait for. */
+    private void noteWaiting(int first) {
+        BitSet ranks = new BitSet();
+        for (int i = first; i < open; i++) {
+            MemorySegment request = requests.asSlice((long) i * abi.handleBytes());
+            link.begin();
+            int code;
+            try {
+                code = mpi.MPI_Test(request, flag, statuses);
+            } finally {
+                link.end();
+            }
+            if (code != 0) {
+                expected[i] = -1; // MPI has freed the request
+                throw link.error(code, "MPI_Test");
+            }
+            if (flag.get(ValueLayout.JAVA_INT, 0) == 0) {
+                ranks.set(peers[i]);
+            } else {
+                checkReceived(0, i);
+            }
+        }
+        waitedFor = ranks;
+    }
+
+    /** Called by the service thread: {@link #waitsFor} is to know the present state soon. */
+    void ask() {
+        waitedFor = NONE;
+        asked = true;
+    }
+
+    /** Whether a message to or from a rank was in progress after the last {@link #ask}. */
+    boolean waitsFor(int rank) {
+        return waitedFor.get(rank);
+    }
+
     private void checkReceived(int status, int i) {
+        long count = expected[i];
+        if (count < 0) {
+            return;
+        }
+        expected[i] = -1;
         link.begin();
         int code;
         try {
@@ -216,13 +273,13 @@ final class MpiMessages {
         }
         link.check(code, "MPI_Get_count");
         int got = flag.get(ValueLayout.JAVA_INT, 0);
-        if (got != expected[i]) {
+        if (got != count) {
             throw new CollectiveMismatchException(
                     "%s: a rank sent %s elements, but this one receives %s"
                             .formatted(
                                     link.owner().watch(),
                                     got < 0 ? "part of an element more than some" : got,
-                                    expected[i]));
+                                    count));
         }
     }
 

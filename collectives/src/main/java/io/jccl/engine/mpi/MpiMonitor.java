@@ -62,8 +62,19 @@ final class MpiMonitor {
             String standing) {
         static final Answer NOT_OPEN =
                 new Answer(false, false, false, 0, "has not opened this communicator", "");
-        static final Answer CLOSED =
-                new Answer(false, true, false, 0, "has closed this communicator", "");
+
+        /** Of a process that will not open the communicator any more. */
+        static final Answer ENDED =
+                new Answer(false, true, false, -1, "has ended without this communicator", "");
+
+        /**
+         * Of a process that has closed the communicator.
+         *
+         * @param order the position of its last operation that all ranks call
+         */
+        static Answer closed(long order) {
+            return new Answer(false, true, false, order, "has closed this communicator", "");
+        }
     }
 
     private final MpiCommunicator comm;
@@ -127,6 +138,11 @@ final class MpiMonitor {
     /** Whether an operation is in progress. */
     boolean stuck() {
         return (long) ENTERED.getAcquire(this) >>> 1 != (long) LEFT.getAcquire(this);
+    }
+
+    /** The position of the last operation that all ranks call in the same order. */
+    long order() {
+        return (long) LEFT.getAcquire(this) == 0 ? 0 : order;
     }
 
     /** The status of this rank, for the others. */
@@ -230,11 +246,15 @@ final class MpiMonitor {
                         lowest());
                 return;
             }
-            if (a.closed && own.order > 0) {
+            // A rank that has done its part of the operation may close its communicator.
+            if (a.closed && (a.order < own.order || comm.waitsFor(r))) {
                 comm.fail(
                         new RankFailedException(
-                                "rank %s closed its communicator while others waited for it:%s"
-                                        .formatted(r, table(own))),
+                                "rank %s %s while others waited for it:%s"
+                                        .formatted(
+                                                r,
+                                                a.order < 0 ? "ended" : "closed its communicator",
+                                                table(own))),
                         true,
                         lowest());
                 return;
