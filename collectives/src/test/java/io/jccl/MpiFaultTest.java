@@ -314,6 +314,16 @@ class MpiFaultTest {
         o.rankSays(0, "has the same: true", "done");
     }
 
+    /** As when another one was killed, and the launcher does not end the job. */
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @MethodSource("launchers")
+    void aRankThatHasLeftWaitsForTheOthersForItsTimeout(MpiLauncher launcher) {
+        Outcome o = run(launcher, 2, POLL, "left-for-long", 15_000);
+        assertNotEquals(0, o.exit, o::text);
+        o.says("rank 1 of 2 has ended in order, and other ranks have not within PT15S");
+    }
+
     @Tag("exhaustive")
     @ParameterizedTest
     @MethodSource("launchers")

@@ -49,7 +49,7 @@ final class MpiFaultWorker {
                 say(rank, "stays away");
                 Thread.sleep(LONG);
             }
-            if (!args[0].equals("absent")) {
+            if (!args[0].equals("absent") && !args[0].equals("left-for-long")) {
                 // The timeout is not about how long JVMs take to start.
                 Communicator.mpi(CommunicatorOptions.DEFAULT.withTimeout(LONG)).close();
             }
@@ -140,13 +140,14 @@ final class MpiFaultWorker {
                 }
                 reduce();
             }
-            case "left", "left-receive", "left-group", "left-open" -> {
+            case "left", "left-for-long", "left-receive", "left-group", "left-open" -> {
                 if (other) {
                     comm.close();
                     return;
                 }
                 switch (fault) {
                     case "left" -> reduce();
+                    case "left-for-long" -> Thread.sleep(LONG);
                     case "left-receive" -> comm.recv(data, 1, stream);
                     case "left-group" -> leftGroup();
                     default -> Communicator.mpi(CommunicatorOptions.DEFAULT).close();

@@ -39,8 +39,8 @@ final class MpiProcess {
     private static final Duration FINALIZE_WAIT = Duration.ofSeconds(10);
 
     /**
-     * How long a process that ends with a failed or open communicator waits for the others to end
-     * too, before it ends the job: they may report what has happened.
+     * How long a process that ends waits at least for the others to end too, before it ends the
+     * job: after a failure, they may report what has happened.
      */
     private static final Duration LEAVE_WAIT = Duration.ofSeconds(5);
 
@@ -92,6 +92,9 @@ final class MpiProcess {
     private final Thread service;
     private volatile @Nullable RuntimeException failure;
     private volatile boolean ending;
+
+    /** How long this process waits for the others if it has closed its communicators. */
+    private volatile Duration patience = LEAVE_WAIT;
 
     /** Of the service thread. */
     private long ticks;
@@ -188,18 +191,29 @@ final class MpiProcess {
     }
 
     /**
-     * Answers the other ranks until they end too: a launcher kills them if this process is gone. If
-     * a communicator of this one has failed or was not closed, they may never end.
+     * Answers the other ranks until they end too: a launcher kills them if this process is gone.
+     * They may never end: if a communicator of this one has failed or was not closed, or if one of
+     * them was killed and the launcher goes on.
      */
     private void awaitOthersEnd(State s) {
-        long deadline = System.nanoTime() + LEAVE_WAIT.toNanos();
+        long began = System.nanoTime();
         while (!s.control.allEnd()) {
             tick(s);
-            if (!isOrderly(s) && System.nanoTime() - deadline > 0) {
+            boolean orderly = isOrderly(s);
+            Duration limit = orderly ? patience : LEAVE_WAIT;
+            if (System.nanoTime() - began > Deadline.nanos(limit)) {
                 abort(
-                        ("jccl: rank %s of %s has ended %s, and other ranks have not within %s:"
+                        ("jccl: rank %s of %s has ended %s, and other ranks have not within %s%s:"
                                         + " the job is ended")
-                                .formatted(s.rank, s.size, why(), LEAVE_WAIT));
+                                .formatted(
+                                        s.rank,
+                                        s.size,
+                                        orderly ? "in order" : why(),
+                                        limit,
+                                        orderly
+                                                ? ", the longest timeout of its communicators"
+                                                        + " (raise it if they need more time)"
+                                                : ""));
             }
             LockSupport.parkNanos(LEAVE_NANOS);
         }
@@ -217,7 +231,7 @@ final class MpiProcess {
                 return "after " + f;
             }
         }
-        return "without closing its communicator";
+        return "without closing its communicator, or with work left in it";
     }
 
     private void tick(State s) {
@@ -244,6 +258,8 @@ final class MpiProcess {
     synchronized void opened(long id, MpiCommunicator c) {
         communicators.put(id, c);
         open = List.copyOf(communicators.values());
+        Duration timeout = c.options().timeout();
+        patience = timeout.compareTo(patience) > 0 ? timeout : patience;
     }
 
     synchronized void ended(long id) {
