@@ -45,7 +45,8 @@ final class MpiCommunicator extends HostRank {
                         private static final long serialVersionUID = 1L;
 
                         @Override
-                        protected boolean removeEldestEntry(Map.Entry<Long, MpiMonitor.Answer> eldest) {
+                        protected boolean removeEldestEntry(
+                                Map.Entry<Long, MpiMonitor.Answer> eldest) {
                             return size() > REMEMBERED;
                         }
                     });
