@@ -155,6 +155,11 @@ public final class FolderLock implements AutoCloseable {
         }
     }
 
+    @Override
+    public String toString() {
+        return "lock of " + folder;
+    }
+
     /** Releases the lock. */
     @Override
     public void close() {
