@@ -13,13 +13,11 @@ import java.nio.file.StandardOpenOption;
 import java.nio.file.attribute.BasicFileAttributes;
 import java.util.LinkedHashMap;
 import java.util.Map;
-import java.util.concurrent.atomic.AtomicLong;
 import org.jspecify.annotations.Nullable;
 
 /** Files that appear whole or not at all; pipes and devices are written to. */
 public final class Output {
     private static final String NOT_WRITABLE = "this user may not write to it";
-    private static final AtomicLong PARTS = new AtomicLong();
 
     private Output() {}
 
@@ -106,7 +104,7 @@ public final class Output {
                                         format(
                                                 ".jccl.%s.%s.part",
                                                 ProcessHandle.current().pid(),
-                                                PARTS.getAndIncrement()));
+                                                parts.size()));
                 parts.put(file, part);
                 if (Files.exists(file)) {
                     Files.createFile(part);

@@ -180,7 +180,7 @@ class OutputTest {
         assumeTrue(Files.exists(full), "there is no /dev/full here");
         Path file = folder.resolve("a");
         Files.createSymbolicLink(
-                folder.resolve(".a." + ProcessHandle.current().pid() + ".part"), full);
+                folder.resolve(".jccl." + ProcessHandle.current().pid() + ".0.part"), full);
         Files.createSymbolicLink(folder.resolve("b.part"), full);
         Path other = folder.resolve("b");
         Map<Path, Executable> writers =
