@@ -103,8 +103,7 @@ public final class Output {
                                 .resolve(
                                         format(
                                                 ".jccl.%s.%s.part",
-                                                ProcessHandle.current().pid(),
-                                                parts.size()));
+                                                ProcessHandle.current().pid(), parts.size()));
                 parts.put(file, part);
                 if (Files.exists(file)) {
                     Files.createFile(part);
