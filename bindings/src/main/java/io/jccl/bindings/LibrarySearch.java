@@ -151,7 +151,7 @@ final class LibrarySearch {
                     switch (kind) {
                         case FILE -> "is a file";
                         case CLOSED -> "this user may not read";
-                        case OTHER -> "is no file or folder, nor a link to one";
+                        case OTHER -> "is neither a file nor a folder";
                         default -> "does not exist";
                     });
         }

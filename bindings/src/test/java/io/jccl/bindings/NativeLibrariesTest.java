@@ -168,7 +168,7 @@ class NativeLibrariesTest {
                     "ncclGetVersion returned 3",
                     "it is truncated: it has 4096 bytes of",
                     "libjcclgone.so.7: cannot open shared object file",
-                    "system property jccl.mpi: " + loop + ": is no file or folder, nor a link");
+                    "system property jccl.mpi: " + loop + ": is neither a file nor a folder");
         }
 
         private static String using(Path nccl, Path cudart, Path cublas, Path mpi) {

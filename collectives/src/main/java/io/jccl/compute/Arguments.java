@@ -8,6 +8,7 @@ import io.jccl.device.cuda.CudaBuffer;
 import io.jccl.device.host.CopyChecks;
 import java.time.Duration;
 import java.util.Objects;
+import org.jspecify.annotations.Nullable;
 
 /** Checks of what operations are given. */
 final class Arguments {
@@ -101,8 +102,9 @@ final class Arguments {
         }
     }
 
-    static void apart(Buffer a, String nameA, Buffer b, String nameB) {
-        if (overlap(a, b)) {
+    /** Checks buffers that are both there. */
+    static void apart(@Nullable Buffer a, String nameA, @Nullable Buffer b, String nameB) {
+        if (a != null && b != null && overlap(a, b)) {
             throw new IllegalArgumentException(
                     "%s and %s share memory, expected buffers that do not overlap"
                             .formatted(nameA, nameB));

@@ -149,15 +149,9 @@ final class CheckedCompute implements Compute {
         Arguments.singleOrNarrow(gradients, "gradients");
         Arguments.count(gradients, "gradients", parameters.count(), "parameters");
         Arguments.apart(gradients, "gradients", parameters, "parameters");
-        if (first != null) {
-            Arguments.apart(first, "the first moment", gradients, "gradients");
-        }
-        if (second != null) {
-            Arguments.apart(second, "the second moment", gradients, "gradients");
-        }
-        if (first != null && second != null) {
-            Arguments.apart(second, "the second moment", first, "the first moment");
-        }
+        Arguments.apart(first, "the first moment", gradients, "gradients");
+        Arguments.apart(second, "the second moment", gradients, "gradients");
+        Arguments.apart(second, "the second moment", first, "the first moment");
         if (target != null) {
             on(target, "the target");
             Arguments.singleOrNarrow(target, "the target");

@@ -11,6 +11,7 @@ import org.jspecify.annotations.Nullable;
 final class CheckedLayers implements Layers {
     private static final String X = "x";
     private static final String WEIGHT_GRADIENT = "the gradient of the weight";
+    private static final String BIAS_GRADIENT = "the gradient of the bias";
     private static final String GRADIENT = "the gradient";
     private static final String SOURCE = "the source";
     private static final String TARGET = "the target";
@@ -68,19 +69,13 @@ final class CheckedLayers implements Layers {
         apart(gradient, GRADIENT, outputGradient, OUTPUT_GRADIENT);
         apart(gradient, GRADIENT, statistics, "statistics");
         sums(weightGradient, WEIGHT_GRADIENT, norm.width(), outputGradient);
-        sums(biasGradient, "the gradient of the bias", norm.width(), outputGradient);
-        if (weightGradient != null) {
-            apart(weightGradient, WEIGHT_GRADIENT, x, X);
-            apart(weightGradient, WEIGHT_GRADIENT, gradient, GRADIENT);
-            apart(weightGradient, WEIGHT_GRADIENT, statistics, "statistics");
-        }
-        if (biasGradient != null) {
-            apart(biasGradient, "the gradient of the bias", gradient, GRADIENT);
-            apart(biasGradient, "the gradient of the bias", x, X);
-        }
-        if (weightGradient != null && biasGradient != null) {
-            apart(biasGradient, "the gradient of the bias", weightGradient, WEIGHT_GRADIENT);
-        }
+        sums(biasGradient, BIAS_GRADIENT, norm.width(), outputGradient);
+        apart(weightGradient, WEIGHT_GRADIENT, x, X);
+        apart(weightGradient, WEIGHT_GRADIENT, gradient, GRADIENT);
+        apart(weightGradient, WEIGHT_GRADIENT, statistics, "statistics");
+        apart(biasGradient, BIAS_GRADIENT, gradient, GRADIENT);
+        apart(biasGradient, BIAS_GRADIENT, x, X);
+        apart(biasGradient, BIAS_GRADIENT, weightGradient, WEIGHT_GRADIENT);
         if (rows > 0) {
             work.normBackward(
                     norm,
@@ -406,7 +401,7 @@ final class CheckedLayers implements Layers {
         }
     }
 
-    private static void apart(Buffer a, String nameA, Buffer b, String nameB) {
+    private static void apart(@Nullable Buffer a, String nameA, @Nullable Buffer b, String nameB) {
         Arguments.apart(a, nameA, b, nameB);
     }
 }

@@ -105,10 +105,7 @@ final class HostTask extends Chunks.Work implements Runnable {
     }
 
     static void enqueue(Stream stream, Runnable work) {
-        if (stream.device().kind() != Device.Kind.HOST) {
-            throw new IllegalArgumentException(
-                    "the stream belongs to " + stream.device() + ", expected one of the host");
-        }
+        Arguments.on(Device.host(), stream);
         stream.launchHostFunction(work);
     }
 

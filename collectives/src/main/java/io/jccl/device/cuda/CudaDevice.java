@@ -279,9 +279,9 @@ public final class CudaDevice implements Device {
 
     /**
      * Begins work of JCCL's own on the default stream, which is not to become part of a graph: no
-     * {@code Graph.capture} of the stream begins before {@link #endAccess}; a wait for the event of
-     * another's capture is not kept off. The stream's lock is not held meanwhile, since the
-     * watchdog needs it to end work for which this access may wait.
+     * {@code Graph.capture} of the stream begins before {@link #endAccess}. The stream can still
+     * join the capture of another one by waiting for its event. The stream's lock is not held
+     * meanwhile, since the watchdog needs it to end work for which this access may wait.
      *
      * @throws IllegalStateException if the stream is being captured
      */
