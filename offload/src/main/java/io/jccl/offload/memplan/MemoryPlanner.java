@@ -95,16 +95,20 @@ public final class MemoryPlanner {
      *
      * @param job the job; its model is ignored
      * @param techniques the techniques
-     * @param ladder the models to try, smallest first, from {@link ScalingRule#ladder}
-     * @return its plan, or that of the smallest model if none fits
+     * @param models the models to try, smallest first, from {@link ScalingRule#ladder}
+     * @return its plan, or that of the smallest model if none fits; models with fewer layers than
+     *     the techniques split them into are left out
+     * @throws IllegalArgumentException if the techniques cannot be used on the machine, or for any
+     *     of the models
      */
-    public static Plan largest(Job job, Techniques techniques, List<Model> ladder) {
-        check(job, techniques);
+    public static Plan largest(Job job, Techniques techniques, List<Model> models) {
+        List<Model> deep = models.stream().filter(m -> deepEnough(m, techniques)).toList();
+        check(job.with(deep.isEmpty() ? models.getLast() : deep.getFirst()), techniques);
         int low = 0; // fits, or is the smallest
-        int high = ladder.size(); // does not fit
+        int high = deep.size(); // does not fit
         while (high - low > 1) {
             int middle = (low + high) >>> 1;
-            if (Needs.of(job.with(ladder.get(middle)), techniques).fit()) {
+            if (Needs.of(job.with(deep.get(middle)), techniques).fit()) {
                 low = middle;
             } else {
                 high = middle;
@@ -112,13 +116,13 @@ public final class MemoryPlanner {
         }
         // Depth and width grow alternately, and depths that a pipeline divides need less, so needs
         // do not rise with every step.
-        int end = Math.min(ladder.size(), high + LOOK_AHEAD * techniques.pipeline());
+        int end = Math.min(deep.size(), high + LOOK_AHEAD * techniques.pipeline());
         for (int i = high; i < end; i++) {
-            if (Needs.of(job.with(ladder.get(i)), techniques).fit()) {
+            if (Needs.of(job.with(deep.get(i)), techniques).fit()) {
                 low = i;
             }
         }
-        return plan(job.with(ladder.get(low)), techniques);
+        return plan(job.with(deep.get(low)), techniques);
     }
 
     /**
@@ -293,6 +297,11 @@ public final class MemoryPlanner {
         return all;
     }
 
+    /** Every chunk of every stage of a pipeline has a layer. */
+    private static boolean deepEnough(Model model, Techniques t) {
+        return model.layers() >= (long) t.pipeline() * t.split().chunks();
+    }
+
     /** Data-parallel ranks: each has its own samples. */
     static int dataParallel(Job job, Techniques t) {
         return (int) (job.machine().ranks() / t.split().ways());
@@ -340,7 +349,7 @@ public final class MemoryPlanner {
                     "pipeline parallel %s has more stages than the model has layers, %s; give fewer"
                             .formatted(split.pipeline(), model.layers()));
         }
-        if (model.layers() < (long) split.pipeline() * split.chunks()) {
+        if (!deepEnough(model, t)) {
             throw new IllegalArgumentException(
                     "%s stages of %s chunks are more than the %s layers; give fewer chunks"
                             .formatted(split.pipeline(), split.chunks(), model.layers()));

@@ -305,7 +305,7 @@ class MemoryPlannerTest {
                 Techniques t = all.get(random.nextInt(all.size()));
                 long best = 0;
                 for (Model model : ladder) {
-                    if (MemoryPlanner.plan(job.with(model), t).fits()) {
+                    if (model.layers() >= t.pipeline() && MemoryPlanner.plan(job.with(model), t).fits()) {
                         best = model.parameters();
                     }
                 }
@@ -316,6 +316,25 @@ class MemoryPlannerTest {
                         () -> job + "\n" + t + "\nseed " + seed);
             }
         }
+    }
+
+    /** Models of fewer layers than stages are left out, whatever model the job has. */
+    @Test
+    void theLargestModelHasALayerForEveryStage() {
+        List<Model> ladder = ScalingRule.GPT.ladder(200_000_000_000L);
+        assertEquals(1, ladder.getFirst().layers());
+        Techniques four = Techniques.PLAIN.withSplit(new ModelParallel(1, true, 4, 1, 1, 1));
+        Job small = Job.of(Model.gpt(1, 128, 1, 100, 10), new Machine(4, 1L << 30, 0, 0, 1));
+        Plan none = MemoryPlanner.largest(small, four, ladder);
+        assertFalse(none.fits());
+        assertEquals(4, none.job().model().layers());
+        Machine larger = new Machine(4, 16L << 30, 0, 0, 1);
+        assertTrue(MemoryPlanner.largest(small.with(larger), four, ladder).fits());
+        refused(
+                () -> MemoryPlanner.largest(small, four, ladder.subList(0, 3)),
+                "pipeline parallel 4",
+                "more stages than the model has layers",
+                "give fewer");
     }
 
     /** Every combination is made once, in order, and each is a valid one. */
