@@ -9,7 +9,9 @@ import io.jccl.NcclCommunicator;
 import io.jccl.NcclSteering;
 import io.jccl.PeerCopies;
 import io.jccl.ReduceOp;
+import io.jccl.compute.Activation;
 import io.jccl.compute.Compute;
+import io.jccl.compute.Layers;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
@@ -199,6 +201,14 @@ final class Collectives {
             compute.axpy(-0.5, gradients, weights, stream); // weights -= 0.5 * gradients
             return weights.get(0); // -1; waits for the stream
         }
+        // @end
+    }
+
+    static void activate(Compute compute, Buffer products, Buffer bias, Stream stream) {
+        // @start region="layers"
+        Layers layers = compute.layers();
+        layers.addBias(products, bias, stream); // to each row, as long as the bias
+        layers.activate(Activation.GELU, products, products, stream); // in place
         // @end
     }
 

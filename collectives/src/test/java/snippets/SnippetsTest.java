@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.Communicator;
 import io.jccl.CpuBinding;
+import io.jccl.compute.Compute;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
@@ -69,6 +70,20 @@ class SnippetsTest {
     @Test
     void compute() {
         assertEquals(-1, Collectives.descend(Device.host()));
+    }
+
+    @Test
+    void layers() {
+        Device host = Device.host();
+        try (Compute compute = Compute.of(host);
+                Buffer products = host.allocate(DataType.FLOAT32, 4);
+                Buffer bias = host.allocate(DataType.FLOAT32, 2)) {
+            bias.set(1, 10);
+            products.set(3, 1);
+            Collectives.activate(compute, products, bias, host.defaultStream());
+            assertEquals(List.of(0.0, 10.0), List.of(products.get(0), products.get(1)));
+            assertEquals(11, products.get(3), 1e-5);
+        }
     }
 
     @Test

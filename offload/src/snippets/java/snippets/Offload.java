@@ -1,9 +1,11 @@
 package snippets;
 
 import io.jccl.Communicator;
+import io.jccl.compute.Compute;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
+import io.jccl.device.Stream;
 import io.jccl.offload.Budgets;
 import io.jccl.offload.BufferPool;
 import io.jccl.offload.Layer;
@@ -30,12 +32,18 @@ import io.jccl.offload.nvme.Region;
 import io.jccl.offload.optim.Adam;
 import io.jccl.offload.optim.AdamW;
 import io.jccl.offload.optim.CheckedStep;
+import io.jccl.offload.optim.DeviceOptimizer;
 import io.jccl.offload.optim.LossScale;
 import io.jccl.offload.optim.Optimizer;
 import io.jccl.offload.optim.OptimizerState;
 import io.jccl.offload.optim.Slice;
 import io.jccl.offload.optim.StateTensor;
 import io.jccl.offload.optim.Workers;
+import io.jccl.offload.timeplan.Hardware;
+import io.jccl.offload.timeplan.StepTime;
+import io.jccl.offload.timeplan.TimePlanner;
+import io.jccl.offload.weights.Safetensors;
+import io.jccl.offload.weights.WeightTensor;
 import io.jccl.offload.zero.ShardedLayer;
 import io.jccl.offload.zero.ZeroOptimizer;
 import io.jccl.offload.zero.ZeroOptions;
@@ -186,6 +194,45 @@ final class Offload {
         boolean fits = plan.device().fits(); // false: state and activations need twice that
         // @end
         return fits;
+    }
+
+    static double secondsPerStep() {
+        // @start region="time"
+        Hardware eight = Hardware.named("H100x8", Hardware.Given.NONE);
+        Job job =
+                Job.of(
+                        Model.ofParameters(1_300_000_000L),
+                        new Machine(8, 80L << 30, 1L << 40, 0, 1));
+        StepTime time = TimePlanner.predict(MemoryPlanner.plan(job, Techniques.PLAIN), eight, true);
+        double seconds = time.seconds();
+        double waiting = time.exposed(); // for other ranks' data, that compute does not hide
+        // @end
+        return waiting < seconds ? seconds : Double.NaN;
+    }
+
+    static double first(Path file, String name) throws IOException {
+        // @start region="weights"
+        try (Safetensors weights = Safetensors.open(file)) {
+            WeightTensor tensor = weights.tensor(name); // its type and shape
+            try (Buffer values = Device.host().allocate(DataType.FLOAT32, tensor.count())) {
+                weights.read(name, 0, values); // bfloat16 and float16 are widened
+                return values.get(0);
+            }
+        }
+        // @end
+    }
+
+    static boolean step(Compute compute, Buffer gradients) {
+        // @start region="onDevice"
+        Stream stream = compute.device().defaultStream();
+        try (DeviceOptimizer state =
+                DeviceOptimizer.allocate(Adam.defaults(), compute, gradients.count())) {
+            // Step 1 at a learning rate of 0.01; the loss was multiplied by 1024; norm at most 1.
+            state.checkedStep(gradients, null, 1, 0.01, 1024, 1, stream);
+            stream.synchronize(Duration.ofSeconds(30));
+            return !state.wasSkipped(); // false if a gradient was not finite
+        }
+        // @end
     }
 
     static double store(Path folder, Budgets budgets, Buffer pinned) throws IOException {

@@ -1,10 +1,12 @@
 package snippets;
 
+import static java.nio.charset.StandardCharsets.US_ASCII;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.Communicator;
+import io.jccl.compute.Compute;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
@@ -15,6 +17,9 @@ import io.jccl.offload.Tier;
 import io.jccl.offload.nvme.NvmeOptions;
 import io.jccl.offload.nvme.NvmeStore;
 import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
@@ -84,6 +89,33 @@ class SnippetsTest {
     @Test
     void plan() {
         assertFalse(Offload.fits());
+    }
+
+    @Test
+    void time() {
+        assertTrue(Offload.secondsPerStep() > 0);
+    }
+
+    @Test
+    void weights(@TempDir Path folder) throws IOException {
+        Path file = folder.resolve("a.safetensors");
+        String header = "{\"w\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[0,4]}}";
+        ByteBuffer bytes =
+                ByteBuffer.allocate(8 + header.length() + 4).order(ByteOrder.LITTLE_ENDIAN);
+        bytes.putLong(header.length()).put(header.getBytes(US_ASCII));
+        Files.write(file, bytes.putShort((short) 0x3fc0).putShort((short) 0).array());
+        assertEquals(1.5, Offload.first(file, "w"));
+    }
+
+    @Test
+    void onDevice() {
+        try (Compute compute = Compute.of(Device.host());
+                Buffer gradients = Device.host().allocate(DataType.FLOAT32, 2)) {
+            gradients.set(0, 1024);
+            assertTrue(Offload.step(compute, gradients));
+            gradients.set(1, Float.NaN);
+            assertFalse(Offload.step(compute, gradients));
+        }
     }
 
     @Test

@@ -16,6 +16,8 @@ import java.util.Objects;
  * <p>On the host engine {@link Algorithm#DIRECT} adds in rank order; other algorithms add in a
  * different order, which may change the last digits of floating-point results. How float16,
  * bfloat16 and float8 are rounded: {@link DataType}.
+ *
+ * <p><b>Threads:</b> immutable.
  */
 public final class ReduceOp {
     /** Kinds of reduction. */

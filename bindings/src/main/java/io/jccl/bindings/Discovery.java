@@ -2,7 +2,11 @@ package io.jccl.bindings;
 
 import java.util.List;
 
-/** The outcome of the search for a native library, and its steps. */
+/**
+ * The outcome of the search for a native library, and its steps: {@link NativeLibraries#discover}.
+ *
+ * <p><b>Threads:</b> immutable.
+ */
 public sealed interface Discovery {
     /**
      * One place that was searched.

@@ -1,6 +1,10 @@
 package io.jccl.bindings;
 
-/** Methods common to all call tables. */
+/**
+ * Methods common to all call tables.
+ *
+ * <p><b>Threads:</b> any, here and for a table's functions as far as the library allows it.
+ */
 public interface NativeApi {
     /**
      * The library of the table.

@@ -35,6 +35,13 @@ import org.jspecify.annotations.Nullable;
  *
  * <p>Nothing happens before a method is called, and nothing here needs a GPU or a driver.
  *
+ * {@snippet :
+ * switch (NativeLibraries.discover(NativeLibrary.NCCL)) {
+ *     case Discovery.Found found -> System.out.println(found.loaded().path());
+ *     case Discovery.Missing missing -> System.out.println(missing.message()); // and each step
+ * }
+ * }
+ *
  * <p><b>Threads:</b> any. Settings are read once, at the first call.
  */
 public final class NativeLibraries {

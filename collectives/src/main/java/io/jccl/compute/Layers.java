@@ -12,6 +12,8 @@ import org.jspecify.annotations.Nullable;
  * float32; each is widened to float32, computed with, and the result is rounded to nearest even.
  * Operations without sums over a row and without exponentials give the same bits on every device;
  * docs/compute.md states the bounds of the others. Each device gives the same bits each time.
+ *
+ * {@snippet class="snippets.Collectives" region="layers"}
  */
 public interface Layers {
     /**

@@ -4,7 +4,11 @@ import java.util.BitSet;
 import java.util.StringJoiner;
 import java.util.regex.Pattern;
 
-/** Sets of CPUs in Linux's list format, such as {@code 0-3,8}; see cpuset(7), FORMATS. */
+/**
+ * Sets of CPUs in Linux's list format, such as {@code 0-3,8}; see cpuset(7), FORMATS.
+ *
+ * <p><b>Threads:</b> any.
+ */
 public final class CpuList {
     /** More than any machine has; bounds what a damaged list can make of a few bytes. */
     private static final int MAX_CPUS = 1 << 16;

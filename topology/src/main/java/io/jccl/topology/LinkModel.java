@@ -8,6 +8,8 @@ import java.util.Locale;
  *
  * <p>Source: NCCL 2.30, src/graph/topo.h (constants, {@code ncclTopoNVLinkBw}) and
  * src/graph/topo.cc ({@code kvDictPciGen}, {@code ncclTopoGetInterCpuBw}).
+ *
+ * <p><b>Threads:</b> any.
  */
 public final class LinkModel {
     /** A PCIe 3.0 x16 slot. */

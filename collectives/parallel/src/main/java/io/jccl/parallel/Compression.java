@@ -13,6 +13,8 @@ import java.util.Objects;
  * gradient of the next step (error feedback, Karimireddy et al., <a
  * href="https://arxiv.org/abs/1901.09847">arXiv 1901.09847</a>); this takes as much memory as the
  * gradients themselves. A parameter that no rank used can therefore still have a gradient.
+ *
+ * <p><b>Threads:</b> immutable.
  */
 public sealed interface Compression {
     /** No compression. */

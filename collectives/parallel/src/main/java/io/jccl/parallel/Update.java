@@ -6,7 +6,12 @@ import io.jccl.device.DataType;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 
-/** How a {@link ParameterServer} applies gradients. */
+/**
+ * How a {@link ParameterServer} applies gradients.
+ *
+ * <p><b>Threads:</b> {@link #apply} says which call it; those that {@link #sgd} makes are
+ * immutable.
+ */
 @FunctionalInterface
 public interface Update {
     /**

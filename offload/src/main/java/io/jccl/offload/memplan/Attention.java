@@ -2,6 +2,8 @@ package io.jccl.offload.memplan;
 
 /**
  * The attention of a layer: its heads, and the widths of what its matrices compute for each token.
+ *
+ * <p><b>Threads:</b> immutable.
  */
 public sealed interface Attention {
     /**

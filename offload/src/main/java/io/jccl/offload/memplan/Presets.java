@@ -13,6 +13,8 @@ import org.jspecify.annotations.Nullable;
 /**
  * Shapes of well-known models, as published: papers for the older ones, the {@code config.json} of
  * the released checkpoints from LLaMA on. Vision towers and heads for further tokens are left out.
+ *
+ * <p><b>Threads:</b> any.
  */
 public final class Presets {
     private static final Map<String, Model> MODELS = new LinkedHashMap<>();

@@ -17,6 +17,8 @@ import org.jspecify.annotations.Nullable;
  * <p>A skipped step must not count, since bias corrections depend on the number of the step: {@link
  * #wasSkipped} returns this after the stream has been synchronized.
  *
+ * {@snippet class="snippets.Offload" region="onDevice"}
+ *
  * <p><b>Threads:</b> one at a time. All steps of one state belong on one stream.
  */
 public final class DeviceOptimizer implements AutoCloseable {

@@ -3,7 +3,11 @@ package io.jccl.offload.timeplan;
 import io.jccl.topology.Operation;
 import java.util.List;
 
-/** How long collectives take. */
+/**
+ * How long collectives take.
+ *
+ * <p><b>Threads:</b> any number may ask at once.
+ */
 public interface Links {
     /**
      * The time of one operation.

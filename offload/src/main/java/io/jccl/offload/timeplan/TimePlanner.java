@@ -32,6 +32,8 @@ import java.util.stream.IntStream;
  * tensor parallelism, expert parallelism and a pipeline are exposed. docs/plan-time.md compares
  * predictions with published runs.
  *
+ * {@snippet class="snippets.Offload" region="time"}
+ *
  * <p><b>Threads:</b> any.
  */
 public final class TimePlanner {

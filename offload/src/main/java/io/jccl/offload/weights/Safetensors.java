@@ -27,6 +27,8 @@ import java.util.Set;
  *
  * <p>Elements are little-endian, like the machines that run this library.
  *
+ * {@snippet class="snippets.Offload" region="weights"}
+ *
  * <p><b>Threads:</b> any number may read; close it when none does.
  */
 public final class Safetensors implements AutoCloseable {

@@ -305,7 +305,8 @@ class MemoryPlannerTest {
                 Techniques t = all.get(random.nextInt(all.size()));
                 long best = 0;
                 for (Model model : ladder) {
-                    if (model.layers() >= t.pipeline() && MemoryPlanner.plan(job.with(model), t).fits()) {
+                    if (model.layers() >= t.pipeline()
+                            && MemoryPlanner.plan(job.with(model), t).fits()) {
                         best = model.parameters();
                     }
                 }

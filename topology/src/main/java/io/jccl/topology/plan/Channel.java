@@ -6,6 +6,8 @@ import java.util.List;
 /**
  * One of the paths along which a plan moves a share of the data. All channels are used at once; a
  * channel's share is proportional to {@link #gbps()}.
+ *
+ * <p><b>Threads:</b> immutable.
  */
 public sealed interface Channel permits Channel.Ring, Channel.Tree, Channel.Exchange {
     /**

@@ -8,6 +8,8 @@ package io.jccl.topology.plan;
  * of r + 1), so the even ranks are leaves. The second is its mirror image if n is even, and the
  * first rotated by one rank if n is odd. Source: P. Sanders, J. Speck, J. L. Träff, "Two-tree
  * algorithms for full bandwidth broadcast, reduction and scan", Parallel Computing 35 (2009).
+ *
+ * <p><b>Threads:</b> immutable.
  */
 public final class DoubleBinaryTree {
     private DoubleBinaryTree() {}
