@@ -3,6 +3,7 @@ package io.jccl;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assertions.fail;
 
 import io.jccl.bindings.LibraryFile;
 import io.jccl.bindings.NativeLibraries;
@@ -207,7 +208,7 @@ class MpiFaultTest {
     @ParameterizedTest
     @MethodSource("launchers")
     void sendsThatWaitForEachOtherAreNamed(MpiLauncher launcher) {
-        Outcome o = run(launcher, 2, POLL, "sends", 6_000);
+        Outcome o = run(launcher, 2, POLL, "sends", 10_000);
         for (int rank : new int[] {0, 1}) {
             o.rankSays(rank, "caught CollectiveTimeoutException", "send waits for send", "Group");
         }
@@ -227,13 +228,21 @@ class MpiFaultTest {
     @ParameterizedTest
     @MethodSource("launchers")
     void aStoppedRankDoesNotAnswer(MpiLauncher launcher) {
-        Outcome o = run(launcher, 3, POLL, "stopped", 10_000);
-        assertNotEquals(0, o.exit);
-        o.rankSays(0, "caught CollectiveTimeoutException", "rank 1 does not answer");
-        o.rankSays(2, "caught CollectiveTimeoutException", "rank 1 gives no answer: stopped");
-        // Two more seconds were once given to those who do not answer.
-        long waited = o.lines.stream().mapToLong(MpiFaultTest::waited).max().orElse(-1);
-        assertTrue(waited >= 10_000 && waited < 11_500, o::text);
+        List<String> late = new ArrayList<>();
+        while (late.size() < 3) { // a busy machine may stop the others too
+            Outcome o = run(launcher, 3, POLL, "stopped", 10_000);
+            assertNotEquals(0, o.exit);
+            o.rankSays(0, "caught CollectiveTimeoutException", "rank 1 does not answer");
+            o.rankSays(2, "caught CollectiveTimeoutException", "rank 1 gives no answer: stopped");
+            long waited = o.lines.stream().mapToLong(MpiFaultTest::waited).max().orElse(-1);
+            assertTrue(waited >= 10_000, o::text);
+            // Two more seconds were once given to those who do not answer.
+            if (waited < 11_500) {
+                return;
+            }
+            late.add(o.text());
+        }
+        fail(String.join("\n", late));
     }
 
     @ParameterizedTest

@@ -103,7 +103,7 @@ final class MpiFaultWorker {
                 if (other) {
                     Thread.sleep(600);
                     reduce();
-                    Thread.sleep(2500);
+                    Thread.sleep(8000); // until the other has given up, also on a busy machine
                     reduce();
                 } else {
                     interruptSoon();
