@@ -10,6 +10,7 @@ import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.URI;
 import java.net.URL;
+import java.nio.file.DirectoryStream;
 import java.nio.file.FileVisitResult;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -300,6 +301,9 @@ public final class Workers implements AutoCloseable {
 
     /** One rank. */
     public static final class Worker {
+        /** More than a joining rank polls between two looks at the others. */
+        private static final int POLLS = 500;
+
         private final int rank;
         private final Process process;
         private final List<String> lines = new ArrayList<>();
@@ -403,6 +407,52 @@ public final class Workers implements AutoCloseable {
                 return process.exitValue();
             } catch (InterruptedException e) {
                 throw new IllegalStateException(e);
+            }
+        }
+
+        /**
+         * Waits until its main thread, which polls for something, has done so many times more: by
+         * then it has seen all that was there before, however slow the machine is.
+         */
+        public void awaitPolls(Duration given) throws InterruptedException {
+            long deadline = System.nanoTime() + Slowness.of(given).toNanos();
+            long since = naps();
+            while (naps() - since < POLLS) {
+                if (System.nanoTime() - deadline > 0) {
+                    throw new AssertionError(
+                            "rank " + rank + " does not poll:\n" + String.join("\n", lines()));
+                }
+                Thread.sleep(20);
+            }
+        }
+
+        /** How often the threads of its launcher, of which the main thread is one, have slept. */
+        private long naps() {
+            long naps = 0;
+            try (DirectoryStream<Path> threads =
+                    Files.newDirectoryStream(Path.of("/proc/" + pid() + "/task"))) {
+                for (Path thread : threads) {
+                    naps += napsOf(thread);
+                }
+            } catch (IOException e) {
+                throw new AssertionError(
+                        "rank " + rank + " has ended:\n" + String.join("\n", lines()), e);
+            }
+            return naps;
+        }
+
+        private static long napsOf(Path thread) {
+            try {
+                List<String> status = Files.readAllLines(thread.resolve("status"));
+                String key = "voluntary_ctxt_switches:";
+                return status.getFirst().equals("Name:\tjava")
+                        ? status.stream()
+                                .filter(line -> line.startsWith(key))
+                                .mapToLong(line -> Long.parseLong(line.substring(key.length()).strip()))
+                                .sum()
+                        : 0;
+            } catch (IOException e) {
+                return 0; // one that has just ended
             }
         }
 
