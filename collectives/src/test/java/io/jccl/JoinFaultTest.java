@@ -210,11 +210,11 @@ class JoinFaultTest {
         rankThatFailsWhileJoiningTellsTheOthersWhy(victim, bytes, what);
     }
 
-    /** Room for the control memory and the heaps of two of three ranks. */
+    /** Room for the control memory and the least heaps, of 1 MiB, of two of three ranks. */
     @Tag("exhaustive")
     @Test
     void rankWithTooLittleSharedMemoryTellsTheOthers(@TempDir Path folder) throws IOException {
-        try (FaultTest.Tmpfs tmpfs = new FaultTest.Tmpfs(folder, "6000k");
+        try (FaultTest.Tmpfs tmpfs = new FaultTest.Tmpfs(folder, "3000k");
                 Workers workers = world(3, "-Djccl.shm.dir=" + folder)) {
             workers.startAll(FaultWorker.class, "hello", LONG);
             List<Report> reports = workers.all().stream().map(Report::of).toList();
