@@ -179,7 +179,14 @@ static void test_memory(void) {
   no_leaks();
 }
 
+static int held; /* host functions do not end before this is 0 again */
+
+static void hold(int is) { __atomic_store_n(&held, is, __ATOMIC_SEQ_CST); }
+
 static void sleep_50(void *flag) {
+  while (__atomic_load_n(&held, __ATOMIC_SEQ_CST) != 0) {
+    pause_ms(1);
+  }
   pause_ms(50);
   __atomic_store_n((int *)flag, 1, __ATOMIC_SEQ_CST);
 }
@@ -208,12 +215,14 @@ static void test_streams(void) {
 
   /* Work on a stream is done in order and later; another stream waits by an event. */
   OK(cudaEventRecord(start, a));
+  hold(1);
   OK(cudaLaunchHostFunc(a, sleep_50, &slept));
   OK(cudaMemsetAsync(x, 1, 64, a));
   OK(cudaEventRecord(e, a));
   OK(cudaEventRecord(end, a));
   IS(cudaErrorNotReady, cudaEventQuery(e));
   IS(cudaErrorNotReady, cudaStreamQuery(a));
+  hold(0);
   OK(cudaStreamWaitEvent(free_, e, 0));
   OK(cudaMemsetAsync(x, 2, 64, free_));
   OK(cudaStreamSynchronize(free_));
@@ -230,16 +239,20 @@ static void test_streams(void) {
 
   /* A wait takes the recording before the call, not a later one. */
   OK(cudaStreamWaitEvent(b, e, 0));
+  hold(1);
   OK(cudaLaunchHostFunc(a, sleep_50, &slept));
   OK(cudaEventRecord(e, a));
   OK(cudaStreamSynchronize(b));
   IS(cudaErrorNotReady, cudaEventQuery(e));
+  hold(0);
   OK(cudaStreamSynchronize(a));
 
   /* The legacy stream waits for blocking ones, and they for it; others are free of it. */
   slept = 0;
+  hold(1);
   OK(cudaLaunchHostFunc(a, sleep_50, &slept));
   IS(cudaErrorNotReady, cudaStreamQuery(NULL));
+  hold(0);
   OK(cudaMemset(x, 3, 64)); /* on the legacy stream, asynchronous */
   OK(cudaMemsetAsync(x, 4, 32, b));
   OK(cudaStreamQuery(free_));
@@ -1081,19 +1094,21 @@ static int settled(ncclComm_t comm) {
 }
 
 static void *nonblocking_main(void *arg) {
+  static int asked;
   struct rank *r = arg;
   ncclConfig_t c = config(0);
   c.maxCTAs = 8;
   c.commName = "grads";
   OK(cudaSetDevice(r->rank));
   OK(cudaStreamCreate(&r->stream));
-  if (r->rank != 0) {
-    pause_ms(200);
+  while (r->rank != 0 && __atomic_load_n(&asked, __ATOMIC_SEQ_CST) == 0) {
+    pause_ms(1);
   }
   IS(ncclInProgress, ncclCommInitRankConfig(&r->comm, r->n, r->id, r->rank, &c));
   CHECK(r->comm != NULL);
   if (r->rank == 0) { /* before all are there it cannot be used */
     IS(ncclInvalidArgument, ncclCommCount(r->comm, &(int){0}));
+    __atomic_store_n(&asked, 1, __ATOMIC_SEQ_CST);
   }
   OK(settled(r->comm));
   IS(0, jccl_fake_config(r->comm, "blocking"));
@@ -1293,6 +1308,7 @@ static void injected(struct rank *r) {
 }
 
 static void stalled(struct rank *r) {
+  static int seen;
   float *a = device_floats(r, 10, 1, 0);
   OK(ncclAllReduce(a, a, 10, ncclFloat32, ncclSum, r->comm, r->stream));
   pause_ms(80);
@@ -1300,8 +1316,11 @@ static void stalled(struct rank *r) {
   int state = -1;
   OK(ncclCommGetAsyncError(r->comm, &state));
   OK(state);
+  __atomic_add_fetch(&seen, 1, __ATOMIC_SEQ_CST);
   if (r->rank == 0) {
-    pause_ms(200); /* the other one is to see it too */
+    while (__atomic_load_n(&seen, __ATOMIC_SEQ_CST) < r->n) {
+      pause_ms(1);
+    }
     jccl_fake_release();
   }
   expect(r, a, 10, (float)r->n, 0);
@@ -1455,10 +1474,12 @@ static void test_ipc(void) {
     OK(cudaIpcGetMemHandle(&shared->memory, x));
     OK(cudaIpcGetEventHandle(&shared->event, e));
     IS(cudaErrorDeviceUninitialized, cudaIpcOpenMemHandle((void **)&x, shared->memory, 1));
+    hold(1);
     OK(cudaLaunchHostFunc(s, sleep_50, &slept));
     OK(cudaMemsetAsync(x, 8, 64, s));
     OK(cudaEventRecord(e, s));
     IS(cudaErrorNotReady, cudaEventQuery(e));
+    hold(0);
     __atomic_store_n(&shared->step, 1, __ATOMIC_SEQ_CST);
     while (__atomic_load_n(&shared->step, __ATOMIC_SEQ_CST) < 2) {
       pause_ms(1);
@@ -1939,7 +1960,8 @@ static void cublas_refuses(cublasHandle_t h, float *x) {
 }
 
 static void add_one_late(void *f) {
-  pause_ms(30);
+  int slept = 0;
+  sleep_50(&slept);
   *(float *)f += 1;
 }
 
@@ -1948,10 +1970,12 @@ static void products_wait(cublasHandle_t h, cudaStream_t s, float *x) {
   float one = 1, none = 0, *host = NULL;
   OK(cudaMallocHost((void **)&host, 4));
   *host = 4;
+  hold(1);
   OK(cudaLaunchHostFunc(s, add_one_late, host));
   OK(cudaMemcpyAsync(x, host, 4, cudaMemcpyHostToDevice, s));
   OK(cublasSgemm_v2(h, 0, 0, 1, 1, 1, &one, x, 1, x, 1, &none, x + 1, 1));
   IS(cudaErrorNotReady, cudaStreamQuery(s));
+  hold(0);
   one = 7; /* was read when the product was enqueued */
   OK(cudaMemcpyAsync(host, x + 1, 4, cudaMemcpyDeviceToHost, s));
   OK(cudaStreamSynchronize(s));

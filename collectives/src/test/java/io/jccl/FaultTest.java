@@ -397,8 +397,8 @@ class FaultTest {
         String job = Workers.newJobId();
         try (Workers two = new Workers(2, job, List.of(), Map.of());
                 Workers three = new Workers(3, job, List.of(), Map.of())) {
-            Worker first = two.start(0, FaultWorker.class, "hello", "8");
-            Worker second = three.start(1, FaultWorker.class, "hello", "8");
+            Worker first = two.start(0, FaultWorker.class, "hello", "100");
+            Worker second = three.start(1, FaultWorker.class, "hello", "100");
             Report report = Report.of(second);
             report.names("different world sizes", "rank 0 2 (", "rank 1 3 (", "WORLD_SIZE");
             assertEquals(report.message, Report.of(first).message);
@@ -582,6 +582,14 @@ class FaultTest {
         }
     }
 
+    /** Waits until a thread's wait for another rank has become long. */
+    private static void awaitParked(Thread waiting) throws InterruptedException {
+        while (waiting.getState() != Thread.State.TIMED_WAITING) {
+            assertTrue(waiting.isAlive(), "it does not wait");
+            Thread.sleep(1);
+        }
+    }
+
     @Test
     void abortEndsAWaitingRank() throws InterruptedException {
         List<Communicator> world = Communicator.local(2);
@@ -596,7 +604,7 @@ class FaultTest {
                                 caught[0] = e;
                             }
                         });
-        Thread.sleep(50);
+        awaitParked(waiting);
         world.get(1).abort("the plan has changed");
         waiting.join(Duration.ofSeconds(30));
         assertTrue(!waiting.isAlive(), "the waiting rank did not end");
@@ -641,8 +649,7 @@ class FaultTest {
     @ValueSource(booleans = {true, false})
     void anotherThreadMayEndAWaitingRank(boolean abort) throws InterruptedException {
         List<Communicator> world =
-                Communicator.local(
-                        2, CommunicatorOptions.DEFAULT.withTimeout(Duration.ofSeconds(2)));
+                Communicator.local(2, CommunicatorOptions.DEFAULT.withTimeout(PATIENCE));
         Communicator comm = world.getFirst();
         Throwable[] caught = new Throwable[1];
         Runnable body =
@@ -654,7 +661,7 @@ class FaultTest {
                     }
                 };
         Thread waiting = Thread.ofPlatform().start(body);
-        Thread.sleep(50);
+        awaitParked(waiting);
         if (abort) {
             comm.abort("asked for by another thread");
         } else {
