@@ -4,6 +4,8 @@ import io.jccl.offload.Tier;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
+import java.util.function.IntPredicate;
+import java.util.stream.IntStream;
 
 /**
  * Computes what training needs on each tier, what fits, and the largest model that fits.
@@ -24,9 +26,6 @@ public final class MemoryPlanner {
 
     /** Tokens of a rank with context parallelism; with fewer, messages cost more than products. */
     private static final int LEAST_CONTEXT = 1024;
-
-    /** How far past the first model that does not fit the search looks, per pipeline stage. */
-    private static final int LOOK_AHEAD = 8;
 
     private MemoryPlanner() {}
 
@@ -104,25 +103,31 @@ public final class MemoryPlanner {
     public static Plan largest(Job job, Techniques techniques, List<Model> models) {
         List<Model> deep = models.stream().filter(m -> deepEnough(m, techniques)).toList();
         check(job.with(deep.isEmpty() ? models.getLast() : deep.getFirst()), techniques);
-        int low = 0; // fits, or is the smallest
-        int high = deep.size(); // does not fit
+        // Needs rise with the depth of the models of one width, and from the shallowest model of a
+        // width to that of the next, but not from the deepest of a width to the next, wider model.
+        IntPredicate fits = i -> Needs.of(job.with(deep.get(i)), techniques).fit();
+        int[] widths =
+                IntStream.range(0, deep.size())
+                        .filter(i -> i == 0 || deep.get(i).hidden() != deep.get(i - 1).hidden())
+                        .toArray();
+        int width = last(0, widths.length, i -> fits.test(widths[i]));
+        int next = width + 1 < widths.length ? widths[width + 1] : deep.size();
+        return plan(job.with(deep.get(last(widths[width], next, fits))), techniques);
+    }
+
+    /** The last number of a range for which a condition holds that then holds for all before. */
+    private static int last(int from, int to, IntPredicate holds) {
+        int low = from; // it holds, or does for none
+        int high = to; // it does not hold
         while (high - low > 1) {
             int middle = (low + high) >>> 1;
-            if (Needs.of(job.with(deep.get(middle)), techniques).fit()) {
+            if (holds.test(middle)) {
                 low = middle;
             } else {
                 high = middle;
             }
         }
-        // Depth and width grow alternately, and depths that a pipeline divides need less, so needs
-        // do not rise with every step.
-        int end = Math.min(deep.size(), high + LOOK_AHEAD * techniques.pipeline());
-        for (int i = high; i < end; i++) {
-            if (Needs.of(job.with(deep.get(i)), techniques).fit()) {
-                low = i;
-            }
-        }
-        return plan(job.with(deep.get(low)), techniques);
+        return low;
     }
 
     /**

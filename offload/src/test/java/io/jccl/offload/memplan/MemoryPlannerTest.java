@@ -277,8 +277,9 @@ class MemoryPlannerTest {
         long seed = System.nanoTime();
         System.out.println("MemoryPlannerTest.theLargestModelIsTheLargest: seed " + seed);
         Random random = new Random(seed);
-        List<Model> ladder = ScalingRule.GPT.ladder(200_000_000_000L);
         for (int round = 0; round < 20; round++) {
+            Model like = round % 2 == 0 ? ScalingRule.GPT.like() : anyProportions(random);
+            List<Model> ladder = ScalingRule.like(like).ladder(200_000_000_000L);
             Machine machine =
                     new Machine(
                             1 << random.nextInt(4),
@@ -302,21 +303,47 @@ class MemoryPlannerTest {
                             .filter(t -> t.split().chunks() == 1)
                             .toList();
             for (int i = 0; i < 20; i++) {
-                Techniques t = all.get(random.nextInt(all.size()));
-                long best = 0;
-                for (Model model : ladder) {
-                    if (model.layers() >= t.pipeline()
-                            && MemoryPlanner.plan(job.with(model), t).fits()) {
-                        best = model.parameters();
-                    }
-                }
-                Plan found = MemoryPlanner.largest(job, t, ladder);
-                assertEquals(
-                        best,
-                        found.fits() ? found.job().model().parameters() : 0,
-                        () -> job + "\n" + t + "\nseed " + seed);
+                assertLargest(job, all.get(random.nextInt(all.size())), ladder, "seed " + seed);
             }
         }
+    }
+
+    private static Model anyProportions(Random random) {
+        int heads = 1 << random.nextInt(7);
+        return Model.gpt(
+                1 + random.nextInt(120),
+                heads << (4 + random.nextInt(5)),
+                heads,
+                1000 + random.nextInt(100_000),
+                128 << random.nextInt(8));
+    }
+
+    private static void assertLargest(Job job, Techniques t, List<Model> ladder, String what) {
+        long best = 0;
+        for (Model model : ladder) {
+            if (model.layers() >= t.pipeline() && MemoryPlanner.plan(job.with(model), t).fits()) {
+                best = model.parameters();
+            }
+        }
+        Plan found = MemoryPlanner.largest(job, t, ladder);
+        assertEquals(
+                best,
+                found.fits() ? found.job().model().parameters() : 0,
+                () -> job + "\n" + t + "\n" + what);
+    }
+
+    /** Of a deep model's ladder a wider one has many layers less, and needs less than the last. */
+    @Test
+    void theLargestDeepModelMayBeBehindManyThatDoNotFit() {
+        Model deep = Model.gpt(48, 128, 2, 40_000, 4096);
+        List<Model> ladder = ScalingRule.like(deep).ladder(200_000_000L);
+        for (long gib : new long[] {20, 44, 48}) {
+            Job job = Job.of(deep, new Machine(1, gib << 30, 0, 0, 1));
+            assertLargest(job, Techniques.PLAIN, ladder, gib + " GiB");
+        }
+        Job job = Job.of(deep, new Machine(1, 48L << 30, 0, 0, 1));
+        Model largest = MemoryPlanner.largest(job, Techniques.PLAIN, ladder).job().model();
+        assertEquals(256, largest.hidden());
     }
 
     /** Models of fewer layers than stages are left out, whatever model the job has. */
