@@ -448,7 +448,8 @@ public final class Workers implements AutoCloseable {
                 return status.getFirst().equals("Name:\tjava")
                         ? status.stream()
                                 .filter(line -> line.startsWith(key))
-                                .mapToLong(line -> Long.parseLong(line.substring(key.length()).strip()))
+                                .map(line -> line.substring(key.length()).strip())
+                                .mapToLong(Long::parseLong)
                                 .sum()
                         : 0;
             } catch (IOException e) {
