@@ -31,8 +31,9 @@ import picocli.CommandLine.Model.OptionSpec;
  * A DeepSpeed configuration (<a
  * href="https://www.deepspeed.ai/docs/config-json/">www.deepspeed.ai/docs/config-json</a>) as flags
  * of {@code jccl train}; the command line takes precedence. A key that would change the result and
- * has no flag is refused, an unknown key is reported, and "auto" counts as not given. A separate
- * class, so that nothing else loads Jackson.
+ * has no flag is refused, an unknown key is reported, and "auto" counts as not given. A value of
+ * the optimizer that is missing is DeepSpeed's default; if no flag sets that, it is refused. Other
+ * defaults that differ are reported. A separate class, so that nothing else loads Jackson.
  */
 final class DeepSpeedFile {
     /** The flag that names the file. */
@@ -44,7 +45,13 @@ final class DeepSpeedFile {
     private static final String ZERO = DeepSpeedKeys.ZERO;
     private static final String STATE = ZERO + "offload_optimizer.device";
     private static final String PARAMETERS = ZERO + "offload_param.device";
-    private static final String DECAY = "optimizer.params.weight_decay";
+    private static final String RATE = DeepSpeedKeys.UPDATE + "lr";
+    private static final String DECAY = DeepSpeedKeys.UPDATE + "weight_decay";
+    private static final String MOMENTUM = DeepSpeedKeys.UPDATE + "momentum";
+
+    /** Whether torch's Adam and AdamW are used, which have another weight decay by default. */
+    private static final String TORCH = DeepSpeedKeys.UPDATE + "torch_adam";
+
     private static final String CLIP = "gradient_clipping";
     private static final String SCALE_POWER = "fp16.initial_scale_power";
 
@@ -72,7 +79,7 @@ final class DeepSpeedFile {
     private static final Set<RecipeOptions.Rule> DECAYED =
             Set.of(RecipeOptions.Rule.adamw, RecipeOptions.Rule.lion);
 
-    private static final String BETAS = "optimizer.params.betas";
+    private static final String BETAS = DeepSpeedKeys.UPDATE + "betas";
     private static final String USUAL_BETAS = "[0.9,0.999]";
 
     /** Lion's of the trainer; DeepSpeed has {@link #USUAL_BETAS} for all its rules. */
@@ -95,10 +102,10 @@ final class DeepSpeedFile {
     private static final Map<String, String> SCHEDULES =
             Map.of("WarmupLR", "constant", DECAY_LR, "linear", COSINE_LR, "cosine");
 
-    // Defaults of the same file.
+    // Defaults of the same file; the rate is that of optimizers too.
     private static final int USUAL_WARMUP = 1000;
     private static final int LEAST_WARMUP = 2;
-    private static final double USUAL_HIGHEST = 0.001;
+    private static final double USUAL_RATE = 0.001;
     private static final double USUAL_LOWEST = 0.0001;
 
     /** Keys that several flags, or conditions, depend on. */
@@ -108,6 +115,8 @@ final class DeepSpeedFile {
                     STATE,
                     PARAMETERS,
                     DECAY,
+                    MOMENTUM,
+                    TORCH,
                     CLIP,
                     SCALE_POWER,
                     BETAS,
@@ -132,26 +141,8 @@ final class DeepSpeedFile {
                     entry("bf16.enabled", new Flag("--bf16", SWITCH)),
                     entry("fp16.enabled", new Flag("--fp16", SWITCH)),
                     entry("optimizer.type", new Flag("--optimizer", RULE)),
-                    entry("optimizer.params.lr", new Flag("--lr", NUMBER)),
+                    entry(RATE, new Flag("--lr", NUMBER)),
                     entry("tensor_parallel.autotp_size", new Flag("--tp", COUNT)));
-
-    /** The same for float16: how its loss scale adapts. */
-    private static final Map<String, String> SCALE =
-            Map.ofEntries(
-                    entry("fp16.loss_scale", "0.0"),
-                    entry("fp16.loss_scale_window", "2000.0"),
-                    entry("fp16.hysteresis", "1.0"));
-
-    /** Keys that must have a value, since the trainer has no flag for them: what it does. */
-    private static final Map<String, String> FIXED =
-            Map.ofEntries(
-                    entry("optimizer.params.eps", "1.0E-8"),
-                    entry(ZERO + "zero_quantized_weights", "false"),
-                    entry(ZERO + "zero_quantized_gradients", "false"),
-                    entry("sparse_attention", ""),
-                    entry("progressive_layer_drop.enabled", "false"),
-                    entry("curriculum_learning.enabled", "false"),
-                    entry("compression_training", ""));
 
     private final Path file;
     private final Map<String, JsonNode> leaves = new TreeMap<>();
@@ -202,7 +193,7 @@ final class DeepSpeedFile {
                     String key = prefix + e.getKey();
                     if (e.getValue().isObject()
                             && !e.getValue().isEmpty()
-                            && !FIXED.containsKey(key)) {
+                            && DeepSpeedKeys.fixed(key, false) == null) {
                         collect(key + ".", e.getValue());
                     } else if (e.getValue().asText("").equals("auto")) {
                         open.add(key);
@@ -216,20 +207,22 @@ final class DeepSpeedFile {
         boolean scaled = leaves.getOrDefault("fp16.enabled", NullNode.instance).asBoolean();
         leaves.forEach((key, value) -> {
             Flag flag = FLAGS.get(key);
-            String fixed = scaled && SCALE.containsKey(key) ? SCALE.get(key) : FIXED.get(key);
             if (flag != null) {
-                Object converted = flag.kind.value.apply(value);
-                if (converted == null) {
-                    throw refused(key, value, "expected " + flag.kind.expected);
-                }
-                if (!converted.equals(false)) {
-                    flags.put(flag.option, converted);
-                }
-            } else if (fixed != null) {
+                setFlag(key, value, flag);
+            }
+        });
+        schedule();
+        // Parameters after types: those of another optimizer or schedule are its own.
+        leaves.forEach((key, value) -> {
+            String fixed = DeepSpeedKeys.fixed(key, scaled);
+            if (fixed != null) {
                 requireFixed(key, value, fixed);
-            } else if (!DeepSpeedKeys.WITHOUT_EFFECT.contains(key)
+            } else if (!FLAGS.containsKey(key)
                     && !COMBINED.contains(key)
-                    && DeepSpeedKeys.SECTIONS_WITHOUT_EFFECT.stream().noneMatch(key::startsWith)) {
+                    && !DeepSpeedKeys.isWithoutEffect(key)) {
+                if (DeepSpeedKeys.isParameter(key)) {
+                    requireFixed(key, value, "");
+                }
                 unknown.add(key);
             }
         });
@@ -237,9 +230,19 @@ final class DeepSpeedFile {
             flags.put("--loss-scale", Math.pow(2, number(SCALE_POWER)));
         }
         clippingAndDecay();
-        betas();
-        schedule();
+        momentum();
+        rate();
         tiers();
+    }
+
+    private void setFlag(String key, JsonNode value, Flag flag) {
+        Object converted = flag.kind.value.apply(value);
+        if (converted == null) {
+            throw refused(key, value, "expected " + flag.kind.expected);
+        }
+        if (!converted.equals(false)) {
+            flags.put(flag.option, converted);
+        }
     }
 
     private void requireFixed(String key, JsonNode value, String fixed) {
@@ -276,8 +279,12 @@ final class DeepSpeedFile {
         }
         JsonNode node = leaves.get(DECAY);
         double decay = number(DECAY);
+        JsonNode torch = leaves.getOrDefault(TORCH, NullNode.instance);
+        if (torch.asBoolean() && isMissing(DECAY)) {
+            throw refused(TORCH, torch, "which has another weight_decay by default; give it");
+        }
         if (flags.get("--optimizer") instanceof RecipeOptions.Rule r && DECAYED.contains(r)) {
-            if (node != null) {
+            if (!open.contains(DECAY)) {
                 flags.put("--weight-decay", decay);
             }
         } else if (node != null && decay > 0) {
@@ -285,18 +292,39 @@ final class DeepSpeedFile {
         }
     }
 
-    private void betas() {
-        JsonNode given = leaves.get(BETAS);
-        if (flags.get("--optimizer") == RecipeOptions.Rule.lion) {
-            if (given == null || !given.toString().equals(LION_BETAS)) {
-                throw refused(
-                        BETAS,
-                        given == null ? new TextNode(USUAL_BETAS) : given,
-                        "but jccl train has " + LION_BETAS + " for Lion; give those");
-            }
-        } else if (given != null) {
-            requireFixed(BETAS, given, USUAL_BETAS);
+    /** What SGD and Lion have is fixed, and not DeepSpeed's default. */
+    private void momentum() {
+        Object rule = flags.get("--optimizer");
+        JsonNode momentum = leaves.get(MOMENTUM);
+        JsonNode betas = leaves.get(BETAS);
+        if (rule == RecipeOptions.Rule.sgd) {
+            requireGiven(MOMENTUM, momentum == null ? "0" : momentum.toString(), "0.9", "SGD");
+        } else if (momentum != null) {
+            throw refused(MOMENTUM, momentum, "which is for SGD; leave it out");
         }
+        if (rule == RecipeOptions.Rule.lion) {
+            requireGiven(BETAS, betas == null ? USUAL_BETAS : betas.toString(), LION_BETAS, "Lion");
+        } else if (betas != null) {
+            requireFixed(BETAS, betas, USUAL_BETAS);
+        }
+    }
+
+    private void requireGiven(String key, String value, String has, String rule) {
+        if (!value.equals(has)) {
+            throw refused(key, value, "but jccl train has " + has + " for " + rule + "; give that");
+        }
+    }
+
+    /** An optimizer of the file has DeepSpeed's default, unless a schedule has set the rate. */
+    private void rate() {
+        if (flags.containsKey("--optimizer") && isMissing(RATE) && !open.contains(HIGHEST)) {
+            flags.putIfAbsent("--lr", USUAL_RATE);
+        }
+    }
+
+    /** Whether DeepSpeed's default applies: a key that is "auto" is left to the command line. */
+    private boolean isMissing(String key) {
+        return !leaves.containsKey(key) && !open.contains(key);
     }
 
     /**
@@ -330,7 +358,7 @@ final class DeepSpeedFile {
         } else if (leaves.containsKey(HIGHEST)) {
             flags.put("--lr", number(HIGHEST));
         } else if (name.equals(DECAY_LR) && !open.contains(HIGHEST)) {
-            flags.put("--lr", USUAL_HIGHEST);
+            flags.put("--lr", USUAL_RATE);
         }
         if (leaves.containsKey(TOTAL_STEPS)) {
             flags.put("--steps", count(TOTAL_STEPS, 0));
@@ -381,7 +409,7 @@ final class DeepSpeedFile {
         return null;
     }
 
-    private IllegalArgumentException refused(String key, JsonNode value, String why) {
+    private IllegalArgumentException refused(String key, Object value, String why) {
         return new IllegalArgumentException(
                 NAME + " '" + file + "': " + key + " is " + value + ", " + why);
     }
@@ -449,9 +477,17 @@ final class DeepSpeedFile {
                 taken.add(value.equals(true) ? name : name + " " + value);
             }
         });
-        out.println("# " + NAME + " " + file + ": " + String.join(" ", taken));
+        String all = taken.isEmpty() ? "sets no flag" : String.join(" ", taken);
+        out.println("# " + NAME + " " + file + ": " + all);
         if (!unknown.isEmpty()) {
             out.println("# WARNING: unknown, so without effect: " + String.join(", ", unknown));
+        }
+        boolean clips = given(line, "--clip");
+        boolean scaled = flags.containsKey("--fp16");
+        for (Map.Entry<String, String> e : DeepSpeedKeys.OTHER_DEFAULTS) {
+            if (isMissing(e.getKey()) && (e.getKey().equals(CLIP) ? !clips : scaled)) {
+                out.println("# WARNING: " + e.getKey() + " is not given: " + e.getValue());
+            }
         }
     }
 }

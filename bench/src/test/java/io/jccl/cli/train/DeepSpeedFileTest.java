@@ -111,24 +111,75 @@ class DeepSpeedFileTest {
             })
     void schedulesAreFlags(String type, String more, String flags) throws IOException {
         String config =
-                "{\"scheduler\": {\"type\": \""
+                "{\"gradient_clipping\": 0, \"scheduler\": {\"type\": \""
                         + type
                         + "\", \"params\": {\"warmup_type\": \"linear\", "
                         + more
                         + "}}}";
-        Path file = Files.writeString(folder.resolve("config.json"), config);
-        String[] line = {"--deepspeed", file.toString(), "--layers", "1", "--hidden", "16"};
         CommandLine parsed = new CommandLine(new TrainCommand(Map.of()));
-        parsed.parseArgs(line);
-        StringWriter said = new StringWriter();
-        DeepSpeedFile.read(file).apply(parsed, new PrintWriter(said, true));
-        assertEquals("# --deepspeed " + file + ": " + flags, said.toString().strip());
+        assertEquals(": " + flags, applied(config, parsed));
         // What the flags say is what the command then has.
         String[] words = flags.split(" ", -1);
         for (int i = 0; i < words.length; i += 2) {
             Object value = parsed.getCommandSpec().findOption(words[i]).getValue();
             assertEquals(words[i + 1], String.valueOf(value));
         }
+    }
+
+    /** What is printed on a configuration, after the file's name. */
+    private String applied(String config, CommandLine line, String... flags) throws IOException {
+        Path file = Files.writeString(folder.resolve("config.json"), config);
+        line.parseArgs(flags);
+        StringWriter said = new StringWriter();
+        DeepSpeedFile.read(file).apply(line, new PrintWriter(said, true));
+        assertTrue(said.toString().startsWith("# --deepspeed " + file), said::toString);
+        return said.toString().strip().substring(("# --deepspeed " + file).length());
+    }
+
+    /** Defaults of deepspeed/ops/adam and of torch.optim. */
+    @ParameterizedTest
+    @CsvSource(
+            delimiter = '|',
+            quoteCharacter = '\0',
+            value = {
+                "\"AdamW\" | --lr 0.001 --optimizer adamw --weight-decay 0.0",
+                "\"AdamW\", \"params\": {\"lr\": \"auto\", \"weight_decay\": \"auto\"} | --optimizer adamw",
+                "\"Adam\", \"params\": {\"bias_correction\": true, \"amsgrad\": false, \"adam_w_mode\": true} | --lr 0.001 --optimizer adam",
+                "\"Adam\", \"params\": {\"torch_adam\": true, \"weight_decay\": 0} | --lr 0.001 --optimizer adam",
+                "\"SGD\", \"params\": {\"momentum\": 0.9, \"nesterov\": false, \"dampening\": 0} | --lr 0.001 --optimizer sgd"
+            })
+    void anOptimizerHasTheDefaultsOfDeepSpeed(String optimizer, String flags) throws IOException {
+        String config =
+                "{\"gradient_clipping\": 0, \"optimizer\": {\"type\": " + optimizer + "}}";
+        CommandLine line = new CommandLine(new TrainCommand(Map.of()));
+        assertEquals(": " + flags, applied(config, line));
+    }
+
+    /** A schedule without a rate has the optimizer's. */
+    @Test
+    void aScheduleHasTheRateOfTheOptimizer() throws IOException {
+        String config =
+                "{\"gradient_clipping\": 0, \"optimizer\": {\"type\": \"Adam\"}, \"scheduler\":"
+                        + " {\"type\": \"WarmupLR\", \"params\": {\"warmup_type\": \"linear\"%s}}}";
+        String rest = " --lr-schedule constant --lr-warmup 1000 --optimizer adam";
+        CommandLine line = new CommandLine(new TrainCommand(Map.of()));
+        assertEquals(": --lr 0.001" + rest, applied(config.formatted(""), line));
+        String max = ", \"warmup_max_lr\": 0.02";
+        assertEquals(": --lr 0.02" + rest, applied(config.formatted(max), line));
+    }
+
+    @Test
+    void otherDefaultsAreReported() throws IOException {
+        CommandLine line = new CommandLine(new TrainCommand(Map.of()));
+        assertEquals(
+                ": sets no flag\n# WARNING: gradient_clipping is not given: 0 here, 1.0 in DeepSpeed"
+                        + " from 0.19.3 on",
+                applied("{\"activation_checkpointing\": {\"profile\": true}}", line));
+        String scaled = "{\"fp16\": {\"enabled\": true, \"hysteresis\": 1}}";
+        assertEquals(
+                ": --fp16\n# WARNING: fp16.loss_scale_window is not given: 2000 here, 1000 in"
+                        + " DeepSpeed",
+                applied(scaled, line, "--clip", "1"));
     }
 
     @Test
@@ -181,7 +232,17 @@ class DeepSpeedFileTest {
                 "{\"optimizer\": {\"type\": \"OneBitAdam\"}} | optimizer.type is \"OneBitAdam\", expected Adam,",
                 "{\"optimizer\": {\"params\": {\"betas\": [0.8, 0.9]}}} | betas is [0.8,0.9], but jccl train has",
                 "{\"optimizer\": {\"params\": {\"weight_decay\": 0.1}}} | weight_decay is 0.1, expected 0 unless optimizer.type is AdamW or Lion",
-                "{\"optimizer\": {\"type\": \"Lion\"}} | betas is \"[0.9,0.999]\", but jccl train has [0.9,0.99] for Lion",
+                "{\"optimizer\": {\"type\": \"Lion\"}} | betas is [0.9,0.999], but jccl train has [0.9,0.99] for Lion; give",
+                "{\"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.1}}} | momentum is 0, but jccl train has 0.9 for SGD; give",
+                "{\"optimizer\": {\"type\": \"SGD\", \"params\": {\"momentum\": 0.0}}} | momentum is 0.0, but jccl train has 0.9",
+                "{\"optimizer\": {\"type\": \"SGD\", \"params\": {\"momentum\": 0.9, \"nesterov\": true}}} | nesterov is true, but jccl train has false",
+                "{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"momentum\": 0.9}}} | momentum is 0.9, which is for SGD",
+                "{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"amsgrad\": true}}} | amsgrad is true, but jccl train has false",
+                "{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"bias_correction\": false}}} | bias_correction is false, but",
+                "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"torch_adam\": true}}} | torch_adam is true, which has another weight_decay",
+                "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"max_grad_norm\": 1}}} | params.max_grad_norm is 1, which jccl train lacks",
+                "{\"optimizer\": {\"type\": \"OneBitAdam\", \"params\": {\"freeze_step\": 9}}} | optimizer.type is \"OneBitAdam\"",
+                "{\"bf16\": {\"enabled\": true, \"bf16_master_weights_and_grads\": true}} | bf16_master_weights_and_grads is true, but",
                 "{\"scheduler\": {\"type\": \"OneCycle\"}} | scheduler.type is \"OneCycle\", expected WarmupLR, WarmupDecayLR or",
                 "{\"scheduler\": {\"type\": \"WarmupLR\"}} | warmup_type is \"log\", expected \"linear\"",
                 "{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_type\": \"linear\", \"warmup_min_lr\": 1e-4}}} | warmup_min_lr is 1.0E-4, but jccl train has 0",
