@@ -119,13 +119,26 @@ public record MixtureSettings(
      * @return false if a model without experts can have these settings
      */
     public boolean ofExperts() {
-        return residual
-                || sample
-                || minCapacity > 1
-                || jitter > 0
-                || routerDropout > 0
-                || noise > 0
-                || expertDropout > 0;
+        return !expertFlags().isEmpty();
+    }
+
+    /** Flags of the settings that require experts, such as {@code --router-jitter=0.01}. */
+    String expertFlags() {
+        StringJoiner s = new StringJoiner(" ");
+        add(s, "--router-jitter", jitter);
+        add(s, "--router-dropout", routerDropout);
+        add(s, "--router-noise", noise);
+        add(s, "--expert-dropout", expertDropout);
+        if (residual) {
+            s.add("--residual-expert");
+        }
+        if (sample) {
+            s.add("--router-sample");
+        }
+        if (minCapacity > 1) {
+            s.add("--min-capacity=" + minCapacity);
+        }
+        return s.toString();
     }
 
     /**

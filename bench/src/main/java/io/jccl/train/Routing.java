@@ -54,7 +54,7 @@ public enum Routing {
             }
         }
         throw new IllegalArgumentException(
-                "router is '"
+                "--router is '"
                         + label
                         + "', expected one of "
                         + Arrays.stream(values())

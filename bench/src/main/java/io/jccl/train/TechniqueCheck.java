@@ -11,7 +11,9 @@ final class TechniqueCheck {
         range("--tp", t.tensor(), 1, 256);
         range("--pp", t.pipeline(), 1, 256);
         range("--ep", t.expert(), 1, 256);
-        range("--zero", t.zero(), -1, 3);
+        if (t.zero() != Techniques.NONE.zero()) {
+            range("--zero", t.zero(), 0, 3);
+        }
         range("--accumulate", t.accumulate(), 1, 1 << 16);
         range("world size --dp x --tp x --pp", t.ranks(), 1, 256);
         require(
@@ -105,7 +107,7 @@ final class TechniqueCheck {
         MixtureSettings m = shape.mixture();
         require(
                 !m.ofExperts() || shape.experts() > 0,
-                m.text() + " is for experts, but the model has none; give --experts");
+                m.expertFlags() + " is for experts, but the model has none; give --experts");
         require(
                 !m.residual() || !shape.sharedExpert(),
                 "--residual-expert and --shared-expert are both given; they are one expert in"

@@ -83,7 +83,7 @@ public record Techniques(
                 }
             }
             throw new IllegalArgumentException(
-                    "offload is '" + label + "', expected none, host or nvme, or state");
+                    "--offload is '" + label + "', expected none, host or nvme, or state");
         }
 
         /**
@@ -101,7 +101,8 @@ public record Techniques(
      *
      * @param text such as {@code "dp=2 zero=3 bf16"}; empty for none
      * @return the techniques
-     * @throws IllegalArgumentException if a word is unknown; the message names it
+     * @throws IllegalArgumentException if a word is unknown, or the stage of ZeRO is not 0 to
+     *     3; the message names it
      */
     public static Techniques parse(String text) {
         Map<String, String> words = new LinkedHashMap<>();
@@ -110,6 +111,7 @@ public record Techniques(
                 words.put(word.split("=", 2)[0], word);
             }
         }
+        boolean staged = words.containsKey("zero");
         boolean half = flag(words, "fp16");
         boolean brain = flag(words, "bf16");
         boolean sequence = flag(words, "sequence-parallel");
@@ -129,6 +131,9 @@ public record Techniques(
                         !flag(words, "no-overlap"),
                         value(words, "compress", Techniques::compression, NONE.compress));
         words.values().forEach(Techniques::unknown);
+        if (staged && (t.zero < 0 || t.zero > 3)) {
+            throw new IllegalArgumentException("--zero is " + t.zero + ", expected 0 to 3");
+        }
         return t;
     }
 
@@ -177,7 +182,8 @@ public record Techniques(
         } catch (NumberFormatException e) {
             throw noCompression(label, e);
         } catch (IllegalArgumentException e) {
-            throw new IllegalArgumentException("compress is '" + label + "': " + e.getMessage(), e);
+            throw new IllegalArgumentException(
+                    "--compress is '" + label + "': " + e.getMessage(), e);
         }
     }
 
@@ -196,7 +202,7 @@ public record Techniques(
     private static IllegalArgumentException noCompression(
             String label, NumberFormatException cause) {
         return new IllegalArgumentException(
-                ("compress is '%s', expected none, bf16, fp16, topk:DENSITY such as topk:0.01, or"
+                ("--compress is '%s', expected none, bf16, fp16, topk:DENSITY such as topk:0.01, or"
                                 + " powersgd:RANK such as powersgd:4")
                         .formatted(label),
                 cause);
