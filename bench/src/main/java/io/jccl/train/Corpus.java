@@ -5,7 +5,6 @@ import java.io.IOException;
 import java.io.Reader;
 import java.nio.charset.MalformedInputException;
 import java.nio.file.Files;
-import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.util.BitSet;
 
@@ -43,7 +42,8 @@ public record Corpus(Tokens tokens, Vocabulary vocabulary, String source) {
      *
      * @param file UTF-8 with at most 256 different characters
      * @return its text
-     * @throws IOException if it cannot be read or is not such a text
+     * @throws IllegalArgumentException if there is no such file, or it is not such a text
+     * @throws IOException if it cannot be read
      */
     public static Corpus of(Path file) throws IOException {
         BitSet met = new BitSet(1 << Character.SIZE);
@@ -58,7 +58,7 @@ public record Corpus(Tokens tokens, Vocabulary vocabulary, String source) {
                     }
                 });
         if (met.cardinality() > MOST_CHARACTERS || met.cardinality() < 2) {
-            throw new IOException(
+            throw new IllegalArgumentException(
                     "%s has %s different characters, expected 2 to %s; --tokenizer gpt2 takes any"
                             .formatted(file, met.cardinality(), MOST_CHARACTERS));
         }
@@ -73,7 +73,8 @@ public record Corpus(Tokens tokens, Vocabulary vocabulary, String source) {
      * @param file UTF-8 of at most 2 GiB
      * @param vocabulary the tokens of the text
      * @return its text
-     * @throws IOException if it cannot be read or is not such a text
+     * @throws IllegalArgumentException if there is no such file, or it is not such a text
+     * @throws IOException if it cannot be read
      */
     public static Corpus of(Path file, Vocabulary vocabulary) throws IOException {
         Tokens tokens = new Tokens(vocabulary.size());
@@ -86,20 +87,21 @@ public record Corpus(Tokens tokens, Vocabulary vocabulary, String source) {
     }
 
     private static void read(Path file, Use use) throws IOException {
+        if (!Files.exists(file)) {
+            throw new IllegalArgumentException("there is no file " + file);
+        }
         if (Files.isDirectory(file)) {
-            throw new IOException(file + " is a folder; give a file of text");
+            throw new IllegalArgumentException(file + " is a folder; give a file of text");
         }
         try (Reader reader = Files.newBufferedReader(file)) {
             long size = Files.size(file);
             if (size > MOST_BYTES) {
-                throw new IOException(
+                throw new IllegalArgumentException(
                         file + " has " + size + " bytes, expected at most " + MOST_BYTES);
             }
             use.of(reader);
-        } catch (NoSuchFileException e) {
-            throw new IOException("there is no file " + file, e);
         } catch (MalformedInputException e) {
-            throw new IOException(file + " is not UTF-8", e);
+            throw new IllegalArgumentException(file + " is not UTF-8", e);
         }
     }
 

@@ -28,6 +28,11 @@ public final class TrainRun {
         return Files.exists(folder.resolve(Checkpoints.LATEST));
     }
 
+    /** Whether a folder has a model's weights, in one file or by an index. */
+    public static boolean hasWeights(Path folder) {
+        return WeightFiles.has(folder, WeightFiles.MODEL);
+    }
+
     /**
      * Prepares a run.
      *

@@ -106,7 +106,7 @@ final class WeightFiles {
         }
     }
 
-    private static boolean has(Path folder, String name) {
+    static boolean has(Path folder, String name) {
         return Files.exists(folder.resolve(name))
                 || Files.exists(folder.resolve(name + Safetensors.INDEX));
     }

@@ -134,7 +134,7 @@ class CorpusTest {
             text.append(c);
         }
         Path file = Files.writeString(folder.resolve("many.txt"), text);
-        IOException error = assertThrows(IOException.class, () -> Corpus.of(file));
+        var error = assertThrows(IllegalArgumentException.class, () -> Corpus.of(file));
         assertEquals(
                 file
                         + " has 257 different characters, expected 2 to 256; --tokenizer gpt2 takes any",

@@ -227,6 +227,12 @@ public final class TrainCommand extends Subcommand {
                 .checkNotRead();
         if (checkpoint != null) {
             TrainOptions.makeFolder("--checkpoint", checkpoint);
+            require(
+                    !"newest".equals(resume) || TrainRun.hasCheckpoint(checkpoint),
+                    "there is no checkpoint in '"
+                            + checkpoint
+                            + "': latest.json is not there; give the folder of an earlier run, a"
+                            + " step in it as --resume=STEP, or leave out --resume");
         }
     }
 

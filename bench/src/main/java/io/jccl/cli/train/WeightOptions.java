@@ -2,6 +2,7 @@ package io.jccl.cli.train;
 
 import static io.jccl.cli.train.TrainOptions.require;
 
+import io.jccl.train.TrainRun;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -43,6 +44,12 @@ final class WeightOptions {
         require(
                 load == null || Files.exists(load),
                 "--load '" + load + "' does not exist; give a safetensors file or folder");
+        require(
+                load == null || !Files.isDirectory(load) || TrainRun.hasWeights(load),
+                "--load '"
+                        + load
+                        + "' has no model.safetensors; give a folder written by --save, or by"
+                        + " transformers");
         if (save == null) {
             return;
         }
