@@ -308,7 +308,9 @@ final class MpiMessages {
             link.process().control().setBroken();
             if (link.tryBegin()) {
                 for (int i = 0; i < open; i++) {
-                    if (expected[i] >= 0) {
+                    // What MPI_Testall reported as failed or done, MPI has freed: it may not be
+                    // named again.
+                    if (expected[i] >= 0 && abi.handle(requests, i) != mpi.MPI_REQUEST_NULL()) {
                         // JCCL's memory is kept, but memory that a user wraps may be freed.
                         mpi.MPI_Cancel(requests.asSlice((long) i * abi.handleBytes()));
                     }
