@@ -986,6 +986,13 @@ static void management(struct rank *r) {
     expect(r, a, 10, 4, 0);
     OK(ncclCommDestroy(fewer));
   }
+  if (r->rank != 3) { /* rank 2 knows nothing of the first time */
+    fewer = NULL;
+    OK(ncclCommShrink(r->comm, (int[]){3}, 1, &fewer, NULL, 0));
+    OK(ncclCommUserRank(fewer, &rank));
+    IS(r->rank, rank);
+    OK(ncclCommDestroy(fewer));
+  }
   uint64_t total = 0, less = 0;
   OK(ncclCommMemStats(r->comm, 3, &total));
   OK(ncclCommSuspend(r->comm, 1));

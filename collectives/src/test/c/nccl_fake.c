@@ -116,8 +116,10 @@ struct place {
   _Atomic uint64_t came, went; /* numbers of collectives */
   struct wish wishes[2];
   _Atomic uint64_t met;
-  struct meeting meetings[2], shrink, grow;
+  struct meeting meetings[2], grow;
+  struct id shrink; /* by the first of the ranks that stay */
   uint64_t shrink_key;
+  _Atomic uint64_t shrinks[MOST_RANKS]; /* messages to each of them: bootstrap.cc:931 */
   _Atomic uint64_t barriers[BARRIERS];
 };
 
@@ -197,7 +199,7 @@ struct ncclComm {
   atomic_int *managers; /* communicators that share the memory manager; NULL: this one alone */
   uint64_t collectives, barriers[BARRIERS];
   uint64_t sent[MOST_RANKS], received[MOST_RANKS], awaited[MOST_RANKS];
-  uint64_t meetings, shrinks, grows;
+  uint64_t meetings, grows, shrinks[MOST_RANKS];
   bool id_made;
   struct jcf_dep last;
   struct redop *redops;
@@ -3048,21 +3050,25 @@ static ncclResult_t run_shrink(struct task *t) {
   t->child->nranks = size;
   t->child->rank = rank;
   struct place *p = &s->places[first];
-  uint64_t number = ++c->shrinks;
+  uint64_t number = ++c->shrinks[first];
   if (rank == 0) {
     p->shrink_key = key;
-    ncclResult_t result = make_job(&p->shrink.id);
+    ncclResult_t result = make_job(&p->shrink);
     if (result != ncclSuccess) {
       return result;
     }
-    atomic_store(&p->shrink.published, number);
+    for (int r = 0; r < c->nranks; r++) {
+      if (!excluded(t, r)) {
+        atomic_fetch_add(&p->shrinks[r], 1);
+      }
+    }
     ring_all(s, c->nranks);
   }
-  ncclResult_t result = wait_meeting(t, &p->shrink.published, number);
+  ncclResult_t result = wait_meeting(t, &p->shrinks[c->rank], number);
   if (result == ncclSuccess && p->shrink_key != key) {
     result = error(c, ncclInvalidArgument, "ranks exclude different ranks");
   }
-  return result != ncclSuccess ? result : join(t->child, &p->shrink.id, &c->aborted);
+  return result != ncclSuccess ? result : join(t->child, &p->shrink, &c->aborted);
 }
 
 ncclResult_t ncclCommShrink(ncclComm_t comm, int *exclude, int excludeCount, ncclComm_t *newcomm,
