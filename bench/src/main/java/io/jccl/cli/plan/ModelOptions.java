@@ -50,7 +50,7 @@ final class ModelOptions {
     @Option(
             names = "--heads",
             paramLabel = "<count>",
-            description = "Attention heads (default: one per 128 of the hidden size).")
+            description = "Attention heads (default: as many as make heads of about 128).")
     private @Nullable Integer heads;
 
     @Option(
@@ -187,9 +187,14 @@ final class ModelOptions {
             throw new ParameterException(
                     line, "--heads is " + heads + ", expected a divisor of --hidden " + hidden);
         }
-        int a = heads == null ? Math.max(1, Math.round(hidden / 128f)) : heads;
+        int a = heads == null ? defaultHeads(Math.max(1, hidden)) : heads;
         Model found = shaped(layers, hidden, a, groups == null ? a : groups, v, s);
         return parameters == null ? found : found.withParameters(parameters);
+    }
+
+    private static int defaultHeads(int hidden) {
+        Model gpt = ScalingRule.GPT.like();
+        return gpt.attention().scaled(gpt.hidden(), hidden).heads();
     }
 
     private Model shaped(int l, int h, int a, int kv, int v, int s) {

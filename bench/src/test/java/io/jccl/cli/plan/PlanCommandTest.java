@@ -206,6 +206,8 @@ class PlanCommandTest {
         JsonNode shape =
                 json("--layers 24 --hidden 2048 --vocab 50257 --context 1024 --ffn 3 --untied");
         assertEquals(16, shape.at("/model/heads").asInt());
+        // Heads of 160, since 128 does not divide 1600.
+        assertEquals(10, json("--layers 2 --hidden 1600").at("/model/heads").asInt());
         double h = 2048;
         assertEquals(
                 24 * (10 * h * h + 12 * h) + (2 * 50_257 + 1024) * h + 2 * h,

@@ -73,7 +73,7 @@ public sealed interface Attention {
     double parameters(double hidden);
 
     /**
-     * The same proportions for another hidden size.
+     * The same proportions for another hidden size, in whole heads of a whole size.
      *
      * @param from the hidden size of this one
      * @param to the other
@@ -175,20 +175,32 @@ public sealed interface Attention {
 
         @Override
         public Attention scaled(double from, double to) {
-            int most = (int) Math.max(1, to);
-            int newHeads = Math.clamp(Math.round(heads * to / from), 1, most);
+            long size = Math.max(1, Math.round(headSize));
+            int newHeads = (int) Math.max(1, Math.round(heads * to / from));
+            if (Math.abs(queries() - from) < 0.5) {
+                // The heads make up the hidden size: of its divisors the nearest is their size.
+                size = divisor((long) to, size);
+                newHeads = (int) ((long) to / size);
+            }
             int ratio = heads / groups;
             int newGroups = ratio == 1 ? newHeads : Math.max(1, newHeads / ratio);
             while (newHeads % newGroups != 0) {
                 newGroups--;
             }
-            return new Grouped(
-                    newHeads,
-                    newGroups,
-                    queries() / from * to / newHeads,
-                    inputBias,
-                    outputBias,
-                    norms);
+            return new Grouped(newHeads, newGroups, size, inputBias, outputBias, norms);
+        }
+
+        /** The divisor nearest to a number, by their ratio. */
+        private static long divisor(long of, long near) {
+            long up = Math.min(near, of);
+            while (of % up != 0) {
+                up++;
+            }
+            long down = up;
+            while (down > near || of % down != 0) {
+                down--;
+            }
+            return up * down <= near * near ? up : down;
         }
     }
 

@@ -270,6 +270,21 @@ class MemoryPlannerTest {
         }
     }
 
+    /** A model whose heads have no whole size, or do not make up the hidden size, cannot exist. */
+    @Test
+    void headsOfTheLadderAreWhole() {
+        for (String name : List.of("gpt3-2.7b", "turing-nlg-17b", "llama3-8b", "qwen3-235b-a22b")) {
+            Model like = Presets.of(name);
+            for (Model m : ScalingRule.like(like).ladder(1_000_000_000_000L)) {
+                Attention.Grouped a = (Attention.Grouped) m.attention();
+                assertEquals(Math.rint(a.headSize()), a.headSize(), () -> name + ": " + m);
+                if (like.attention().queries() == like.hidden()) {
+                    assertEquals(m.hidden(), a.queries(), () -> name + ": " + m);
+                }
+            }
+        }
+    }
+
     /** The binary search against trying every model. */
     @Tag("exhaustive")
     @Test
