@@ -3,7 +3,11 @@ package io.jccl.cli;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.IOException;
+import java.io.PrintWriter;
+import java.io.StringWriter;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -16,6 +20,8 @@ import java.util.TreeSet;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 
 /** What Markdown claims of files, headings and flags is so; CommandLineTest reads command lines. */
 class DocumentationTest {
@@ -216,5 +222,48 @@ class DocumentationTest {
             }
         }
         assertEquals(List.of(), missing);
+    }
+
+    /** Fields of what {@code --json} writes are on the command's page. */
+    @ParameterizedTest
+    @CsvSource(
+            delimiter = '|',
+            value = {
+                "memory-plan.md | plan --model mixtral-8x7b --machine H100x8",
+                "memory-plan.md | plan --params 350M -g 1 --device-memory 1G --host-memory 0",
+                "memory-plan.md | plan --search -g 1 --device-memory 1G --host-memory 0",
+                "memory-plan.md | plan --params 10M -g 2 --search --machine H100x2",
+                "offload.md | offload --layers 2 --layer-bytes 64 --iterations 1 --samples 1 --compute-us 1",
+                "matmul.md | matmul -n 16 -g 1",
+                "train.md | train SMALL --dp 2 --experts 2 --eval-every 2 --sample 1 --clip 1 --fp16",
+                "train.md | train SMALL --compare pp=2",
+            })
+    void everyFieldOfJsonIsDocumented(String page, String line) throws IOException {
+        StringWriter out = new StringWriter();
+        StringWriter err = new StringWriter();
+        String small = "--layers 2 --hidden 16 --heads 2 --context 16 --batch 2 --steps 2";
+        String[] words = (line.replace("SMALL", small) + " --json=-").split(" ");
+        int status = Main.execute(words, new PrintWriter(out), new PrintWriter(err));
+        assertEquals(0, status, err::toString);
+        Set<String> missing = new TreeSet<>();
+        fields(new ObjectMapper().readTree(out.toString()), missing);
+        assertTrue(missing.size() > 15, missing::toString);
+        String text = Files.readString(Pages.ROOT.resolve("docs").resolve(page));
+        missing.removeIf(name -> text.contains("`" + name + "`"));
+        assertEquals(Set.of(), missing);
+    }
+
+    private static void fields(JsonNode node, Set<String> to) {
+        node.properties()
+                .forEach(e -> {
+                    to.add(e.getKey());
+                    // The header of all commands, and formulas by their titles.
+                    if (!Set.of("run", "sources").contains(e.getKey())) {
+                        fields(e.getValue(), to);
+                    }
+                });
+        if (node.isArray()) {
+            node.forEach(child -> fields(child, to));
+        }
     }
 }

@@ -7,11 +7,16 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.cli.flight.Findings.Lateness;
 import io.jccl.cli.flight.Findings.Link;
+import java.io.IOException;
+import java.lang.reflect.RecordComponent;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
 import java.util.Random;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -213,5 +218,20 @@ class AnalysisTest {
         assertEquals((1 << 20) / 400_000.0, links.get(0).gbPerSecond(), 1e-9);
         assertEquals((1 << 20) / 100_000.0, links.get(1).gbPerSecond(), 1e-9);
         assertEquals(10, links.get(0).messages());
+    }
+
+    /** Those that {@code --json} writes are the components of the records. */
+    @Test
+    void everyFieldOfJsonIsDocumented() throws IOException {
+        String page = Files.readString(Path.of("..", "docs", "flight-recorder.md"));
+        List<String> missing =
+                Stream.concat(
+                                Stream.of(Findings.class),
+                                Arrays.stream(Findings.class.getDeclaredClasses()))
+                        .flatMap(type -> Arrays.stream(type.getRecordComponents()))
+                        .map(RecordComponent::getName)
+                        .filter(name -> !page.contains("`" + name + "`"))
+                        .toList();
+        assertEquals(List.of(), missing);
     }
 }
