@@ -6,6 +6,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.MissingNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.jccl.Communicator;
+import io.jccl.cli.shell.Text;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.error.JcclException;
@@ -15,7 +16,6 @@ import java.io.IOException;
 import java.lang.foreign.MemorySegment;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.AccessDeniedException;
 import java.nio.file.DirectoryNotEmptyException;
 import java.nio.file.FileSystemException;
 import java.nio.file.Files;
@@ -123,10 +123,11 @@ final class Checkpoints implements AutoCloseable {
         Path target = folder.resolve(STEP + step);
         try {
             save(world, step, target, work);
-        } catch (FileSystemException e) {
+        } catch (IOException e) {
             throw new IOException(
-                    "step %s cannot be saved: %s; the steps before are as they were, for --resume"
-                            .formatted(step, text(e)),
+                    ("step %s cannot be saved: %s; what was saved before it is whole: solve this,"
+                                    + " such as by freeing space, and go on with --resume")
+                            .formatted(step, Text.message(e)),
                     e);
         }
     }
@@ -324,7 +325,7 @@ final class Checkpoints implements AutoCloseable {
             work.from(folder.resolve(STEP + step), run.path(CARRIED).asText("").equals(carried));
         } catch (IOException e) {
             failed = 2;
-            text = text(e);
+            text = Text.message(e);
         } catch (RuntimeException e) {
             // Usually the failure of another rank.
             failed = 1;
@@ -363,14 +364,6 @@ final class Checkpoints implements AutoCloseable {
             }
             return worst == 0 ? "" : text;
         }
-    }
-
-    private static String text(IOException e) {
-        return switch (e) {
-            case NoSuchFileException missing -> missing.getFile() + " is not there";
-            case AccessDeniedException denied -> denied.getFile() + ": permission denied";
-            default -> String.valueOf(e.getMessage());
-        };
     }
 
     /** The step that {@link #LATEST} names, then older complete ones. */

@@ -674,7 +674,7 @@ class TrainCommandTest {
         // A step that is not there names those that are.
         r = run(common + " --resume=4");
         assertEquals(1, r.status);
-        assertTrue(r.err.contains("step-4 is not there"), r.err);
+        assertTrue(r.err.contains("step-4: no such file or folder"), r.err);
         assertTrue(r.err.contains("--resume=12 or --resume=8"), r.err);
 
         // A step that was asked for is not replaced by another; the advice is.
@@ -700,7 +700,7 @@ class TrainCommandTest {
         for (String word :
                 List.of(
                         "step-12/pp0-tp0/parameters.state is damaged",
-                        "step-8/pp0-tp0/parameters.state is not there",
+                        "step-8/pp0-tp0/parameters.state: no such file or folder",
                         "without --resume")) {
             assertTrue(r.err.contains(word), "no '" + word + "' in " + r.err);
         }
@@ -722,12 +722,32 @@ class TrainCommandTest {
         Files.delete(file(step, "carried-1-of-2.state"));
         r = run(common + "topk:0.1 --resume=4 --steps 6");
         assertEquals(1, r.status);
-        assertTrue(r.err.contains("-of-2.state is not there"), r.err);
+        assertTrue(r.err.contains("-of-2.state: no such file or folder"), r.err);
         // Without the entry nothing is expected.
         Path mark = step.resolve("step.json");
         Files.writeString(mark, Files.readString(mark).replaceFirst(",\\s*\"carried\".*", ""));
         r = run(common + "topk:0.1 --resume=4 --steps 6");
         assertEquals(0, r.status, r::toString);
+    }
+
+    /** /dev/full refuses every write as a full disk does. */
+    @Test
+    void aStepThatDoesNotFitOnTheDiskLeavesTheOneBefore() throws IOException {
+        Path full = Path.of("/dev/full");
+        assumeTrue(Files.exists(full), "there is no /dev/full here");
+        Path checkpoint = folder.resolve("checkpoint");
+        String line = "--dp 2 --checkpoint-every 1 --checkpoint " + checkpoint;
+        assertEquals(0, run(line + " --steps 1").status);
+        Path part = Files.createDirectories(checkpoint.resolve("step-2/pp0-tp0"));
+        Files.createSymbolicLink(part.resolve("parameters.state.part"), full);
+        Result r = run(line + " --resume --steps 2");
+        assertEquals(1, r.status);
+        for (String word : List.of("step 2 cannot be saved: ", "No space left", "--resume")) {
+            assertTrue(r.err.contains(word), "no '" + word + "' in " + r.err);
+        }
+        r = run(line + " --resume --steps 2");
+        assertEquals(0, r.status, r::toString);
+        assertFalse(r.err.contains("warning"), r.err);
     }
 
     @Test
