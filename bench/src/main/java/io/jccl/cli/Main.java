@@ -23,6 +23,7 @@ import io.jccl.cli.shell.AlsoToFiles;
 import io.jccl.cli.shell.ClosedOutput;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Output;
+import io.jccl.cli.shell.Parsed;
 import io.jccl.cli.shell.StandardWriter;
 import io.jccl.cli.shell.Suggestion;
 import io.jccl.cli.shell.Text;
@@ -369,7 +370,8 @@ public final class Main {
     }
 
     private static CommandLine withHandlers(CommandLine line, PrintWriter out, PrintWriter err) {
-        return line.setOut(out)
+        return Parsed.byType(line)
+                .setOut(out)
                 .setErr(err)
                 .setUsageHelpAutoWidth(true)
                 .setParameterExceptionHandler((e, args) -> mistake(e))

@@ -305,11 +305,17 @@ class CommandLineTest {
                 "run -n 2 all_reduec | jccl run: 'all_reduec' is not a command of jccl, and there is no such program or class here; did you mean all_reduce? Try 'jccl run --help'",
                 "run -n 2 run | jccl run: run cannot start run; give another command, such as all_reduce; try 'jccl run --help'",
                 "store --port 70000 | jccl store: --port is 70000, expected 0 to 65535; try 'jccl store --help'",
-                "store --port 80x | jccl store: Invalid value for option '--port': '80x' is not a count; give a whole number, 0 or more; try 'jccl store --help'",
-                "soak -n 0 | jccl soak: Invalid value for option '--operations': '0' is not possible; give a whole number, 1 or more; try 'jccl soak --help'",
-                "selftest -g 0 | jccl selftest: Invalid value for option '--ranks': '0' is not possible; give a whole number, 1 or more; try 'jccl selftest --help'",
-                "matmul -g 0 | jccl matmul: Invalid value for option '--ranks': '0' is not possible; give a whole number, 1 or more; try 'jccl matmul --help'",
-                "soak -g 0 | jccl soak: Invalid value for option '--ranks': '0' is not possible; give a whole number, 1 or more; try 'jccl soak --help'",
+                "store --port 80x | jccl store: Invalid value for option '--port': '80x' is not a whole number from 0 to 2147483647; give one; try 'jccl store --help'",
+                "soak -n 0 | jccl soak: Invalid value for option '--operations': '0' is not a whole number from 1 to 2147483647; give one; try 'jccl soak --help'",
+                "selftest -g 0 | jccl selftest: Invalid value for option '--ranks': '0' is not a whole number from 1 to 2147483647; give one; try 'jccl selftest --help'",
+                "matmul -g 0 | jccl matmul: Invalid value for option '--ranks': '0' is not a whole number from 1 to 2147483647; give one; try 'jccl matmul --help'",
+                "soak -g 3000000000 | jccl soak: Invalid value for option '--ranks': '3000000000' is not a whole number from 1 to 2147483647; give one; try 'jccl soak --help'",
+                "plan --layers 1e3 | jccl plan: Invalid value for option '--layers': '1e3' is not a whole number from -2147483648 to 2147483647; give one; try 'jccl plan --help'",
+                "train --steps 3000000000 | jccl train: Invalid value for option '--steps': '3000000000' is not a whole number from -2147483648 to 2147483647; give one; try 'jccl train --help'",
+                "train --seed abc | jccl train: Invalid value for option '--seed': 'abc' is not a whole number from -9223372036854775808 to 9223372036854775807; give one; try 'jccl train --help'",
+                "train --lr fast | jccl train: Invalid value for option '--lr': 'fast' is not a number; give one, such as 2, 0.5 or 1e-3; try 'jccl train --help'",
+                "train --clip 1,5 | jccl train: Invalid value for option '--clip': '1,5' is not a number; give one, such as 2, 0.5 or 1e-3; try 'jccl train --help'",
+                "soak -g 0 | jccl soak: Invalid value for option '--ranks': '0' is not a whole number from 1 to 2147483647; give one; try 'jccl soak --help'",
             })
     void wrongUseIsOneLineThatSaysWhatToTry(String line, String message) {
         Outcome o = jccl(line);

@@ -53,7 +53,6 @@ public final class SelfTestCommand extends Subcommand {
     @Option(
             names = "--engine",
             paramLabel = "<host|nccl|mpi>",
-            converter = Engine.Converter.class,
             description = "What to test; mpi under mpirun (default: host, or JCCL_ENGINE).")
     private @Nullable Engine engine;
 

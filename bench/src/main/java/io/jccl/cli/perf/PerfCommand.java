@@ -95,7 +95,6 @@ public final class PerfCommand implements Callable<Integer>, AlsoToFiles {
     @Option(
             names = "--algo",
             paramLabel = "<name>",
-            converter = PerfValues.Algorithms.class,
             description =
                     "auto, direct, ring, tree, rd or pairwise; used for operations that support"
                             + " it (default: auto).")
@@ -104,7 +103,6 @@ public final class PerfCommand implements Callable<Integer>, AlsoToFiles {
     @Option(
             names = "--engine",
             paramLabel = "<host|nccl|mpi>",
-            converter = Engine.Converter.class,
             description =
                     "host: CPU ranks in memory; mpi: CPU ranks of an MPI job, as mpirun starts them;"
                             + " nccl: one GPU for each rank, the first ones of the process, or that"

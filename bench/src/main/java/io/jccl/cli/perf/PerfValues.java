@@ -1,9 +1,7 @@
 package io.jccl.cli.perf;
 
-import io.jccl.Algorithm;
 import io.jccl.NcclSteering;
 import io.jccl.ReduceOp;
-import io.jccl.cli.shell.Parsed;
 import io.jccl.device.DataType;
 import java.time.Duration;
 import java.util.Arrays;
@@ -155,12 +153,6 @@ final class PerfValues {
                         throw new TypeConversionException(
                                 "'" + value + "' is neither advise nor enforce; give one of them");
             };
-        }
-    }
-
-    static final class Algorithms extends Parsed<Algorithm> {
-        Algorithms() {
-            super(Algorithm::ofName);
         }
     }
 }

@@ -4,7 +4,6 @@ import io.jccl.cli.shell.Amounts;
 import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.OutputFiles;
-import io.jccl.cli.shell.Parsed;
 import io.jccl.cli.shell.Subcommand;
 import io.jccl.offload.memplan.AttentionKernel;
 import io.jccl.offload.memplan.Batch;
@@ -68,7 +67,6 @@ public final class PlanCommand extends Subcommand {
     @Option(
             names = "--precision",
             paramLabel = "<name>",
-            converter = PrecisionOf.class,
             description =
                     "fp32; fp16 or bf16: mixed, with float32 master parameters; fp8: bf16 with products"
                             + " in 8-bit floats; bf16-states: with moments in bfloat16; bf16-pure:"
@@ -78,7 +76,6 @@ public final class PlanCommand extends Subcommand {
     @Option(
             names = "--optimizer",
             paramLabel = "<name>",
-            converter = OptimizerOf.class,
             description =
                     "adam, adamw, lion, lamb, adam8bit, adafactor, sgd-momentum or sgd (default:"
                             + " adam).")
@@ -87,7 +84,6 @@ public final class PlanCommand extends Subcommand {
     @Option(
             names = "--attention",
             paramLabel = "<how>",
-            converter = KernelOf.class,
             description =
                     "math, which keeps the scores, flash, or flash3, the kernels for Hopper and later"
                             + " (default: math for models with dropout, flash for the others).")
@@ -105,7 +101,6 @@ public final class PlanCommand extends Subcommand {
     @Option(
             names = "--lora-matrices",
             paramLabel = "<all|qv>",
-            converter = MatricesOf.class,
             description =
                     "Matrices with adapters: all of attention, MLP and experts, or queries and values"
                             + " (default: all).")
@@ -114,7 +109,6 @@ public final class PlanCommand extends Subcommand {
     @Option(
             names = "--system",
             paramLabel = "<name>",
-            converter = SystemOf.class,
             description =
                     "Whose code trains the model: jccl, deepspeed, fsdp or megatron (default: jccl).")
     private TrainingSystem system = TrainingSystem.JCCL;
@@ -362,35 +356,5 @@ public final class PlanCommand extends Subcommand {
                 system.withGradient(wideGradients ? 4 : system.gradient()),
                 kernel == null ? AttentionKernel.of(of) : kernel,
                 new LowRank(lora, adapted));
-    }
-
-    static final class MatricesOf extends Parsed<LowRank.Matrices> {
-        MatricesOf() {
-            super(LowRank.Matrices::of);
-        }
-    }
-
-    static final class KernelOf extends Parsed<AttentionKernel> {
-        KernelOf() {
-            super(AttentionKernel::of);
-        }
-    }
-
-    static final class SystemOf extends Parsed<TrainingSystem> {
-        SystemOf() {
-            super(TrainingSystem::of);
-        }
-    }
-
-    static final class PrecisionOf extends Parsed<Precision> {
-        PrecisionOf() {
-            super(Precision::of);
-        }
-    }
-
-    static final class OptimizerOf extends Parsed<OptimizerKind> {
-        OptimizerOf() {
-            super(OptimizerKind::of);
-        }
     }
 }

@@ -2,7 +2,6 @@ package io.jccl.cli.plan;
 
 import static io.jccl.cli.shell.Text.words;
 
-import io.jccl.cli.shell.Parsed;
 import io.jccl.offload.Tier;
 import io.jccl.offload.memplan.Machine;
 import io.jccl.offload.memplan.ModelParallel;
@@ -71,7 +70,6 @@ final class TechniqueOptions {
     @Option(
             names = "--recompute",
             paramLabel = "<what>",
-            converter = RecomputationOf.class,
             description =
                     "Recomputed activations: none, selective (the attention) or full (default:"
                             + " none).")
@@ -186,12 +184,6 @@ final class TechniqueOptions {
                         throw new TypeConversionException(
                                 "tier '" + value + "' is unknown, expected none, host or nvme");
             };
-        }
-    }
-
-    static final class RecomputationOf extends Parsed<Recomputation> {
-        RecomputationOf() {
-            super(Recomputation::of);
         }
     }
 }

@@ -12,6 +12,7 @@ import io.jccl.bench.probe.ProbeResult;
 import io.jccl.bench.probe.ProbeRun;
 import io.jccl.bench.probe.Timing;
 import io.jccl.cli.perf.PerfCommand;
+import io.jccl.cli.shell.Parsed;
 import io.jccl.device.Cuda;
 import io.jccl.device.Device;
 import java.io.IOException;
@@ -78,7 +79,9 @@ final class AllReduceSums implements ProbeRun.Sums {
         StringWriter err = new StringWriter();
         int status =
                 // All ranks are threads of this process, regardless of a launcher's variables.
-                new CommandLine(new PerfCommand(Collective.ALL_REDUCE, Map.of(), seam))
+                Parsed.byType(
+                                new CommandLine(
+                                        new PerfCommand(Collective.ALL_REDUCE, Map.of(), seam)))
                         .setOut(new PrintWriter(out))
                         .setErr(new PrintWriter(err))
                         .setExecutionExceptionHandler((e, l, r) -> {

@@ -4,36 +4,37 @@ import picocli.CommandLine.ITypeConverter;
 import picocli.CommandLine.TypeConversionException;
 
 /** A whole number, 0 or more. */
-public final class Count implements ITypeConverter<Integer> {
+public class Count implements ITypeConverter<Integer> {
+    private final int least;
+
+    public Count() {
+        this(0);
+    }
+
+    /** A whole number, this or more. */
+    Count(int least) {
+        this.least = least;
+    }
+
     @Override
-    public Integer convert(String value) {
+    public final Integer convert(String value) {
         try {
             int number = Integer.parseInt(value);
-            if (number >= 0) {
+            if (number >= least) {
                 return number;
             }
         } catch (NumberFormatException e) {
-            // Reported below, as negative numbers are.
+            // Reported below, as numbers out of range are.
         }
         throw new TypeConversionException(
-                "'" + value + "' is not a count; give a whole number, 0 or more");
+                "'%s' is not a whole number from %s to %s; give one"
+                        .formatted(value, least, Integer.MAX_VALUE));
     }
 
     /** A whole number, 1 or more. */
-    public static final class Positive implements ITypeConverter<Integer> {
-        @Override
-        public Integer convert(String value) {
-            int number;
-            try {
-                number = Integer.parseInt(value);
-            } catch (NumberFormatException e) {
-                number = 0;
-            }
-            if (number < 1) {
-                throw new TypeConversionException(
-                        "'" + value + "' is not possible; give a whole number, 1 or more");
-            }
-            return number;
+    public static final class Positive extends Count {
+        public Positive() {
+            super(1);
         }
     }
 }

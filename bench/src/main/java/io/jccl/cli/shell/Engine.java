@@ -111,11 +111,4 @@ public enum Engine {
         }
         return shared ? Cuda.view(index % count) : Cuda.device(index);
     }
-
-    /** For the command line. */
-    public static final class Converter extends Parsed<Engine> {
-        Converter() {
-            super(Engine::of);
-        }
-    }
 }

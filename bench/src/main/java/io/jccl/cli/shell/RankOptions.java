@@ -21,7 +21,6 @@ public final class RankOptions {
     @Option(
             names = "--engine",
             paramLabel = "<host|nccl|mpi>",
-            converter = Engine.Converter.class,
             description =
                     "Communication backend; mpi under mpirun (default: host, or JCCL_ENGINE).")
     private @Nullable Engine engine;

@@ -106,7 +106,6 @@ public final class TopoCommand extends Subcommand {
     @Option(
             names = "--op",
             paramLabel = "<operation>",
-            converter = TopoValues.Operations.class,
             description =
                     "all_reduce, all_gather, reduce_scatter, broadcast, reduce, alltoall, gather,"
                             + " scatter or sendrecv (default: all_reduce).")

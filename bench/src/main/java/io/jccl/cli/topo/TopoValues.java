@@ -1,7 +1,5 @@
 package io.jccl.cli.topo;
 
-import io.jccl.cli.shell.Parsed;
-import io.jccl.topology.Operation;
 import io.jccl.topology.cost.Algorithm;
 import io.jccl.topology.cost.Protocol;
 import io.jccl.topology.read.Format;
@@ -24,12 +22,6 @@ final class TopoValues {
                         throw new TypeConversionException(
                                 "'" + value + "' is not a format: give auto, smi or nccl-xml");
             };
-        }
-    }
-
-    static final class Operations extends Parsed<Operation> {
-        Operations() {
-            super(Operation::of);
         }
     }
 

@@ -59,7 +59,6 @@ public final class TrainCommand extends Subcommand {
     @Option(
             names = "--engine",
             paramLabel = "<host|nccl|mpi>",
-            converter = Engine.Converter.class,
             description =
                     "Communication backend; mpi under mpirun (default: host, or JCCL_ENGINE; nccl"
                             + " with --device cuda).")

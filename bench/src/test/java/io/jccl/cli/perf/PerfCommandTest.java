@@ -343,7 +343,7 @@ class PerfCommandTest {
         "all_reduce --what, '--what'",
         "all_reduce more, 'more'",
         "allreduce, 'allreduce'",
-        "run -n 0 barrier, --nproc': '0' is not possible",
+        "run -n 0 barrier, --nproc': '0' is not a whole number from 1",
         "run -n 2 run -n 2 barrier, run cannot start run",
     })
     void mistakesAreNamedInOneLine(String line, String part) {

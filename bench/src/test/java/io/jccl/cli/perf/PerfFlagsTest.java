@@ -207,7 +207,7 @@ class PerfFlagsTest {
                 "-u 1048577 | -u/--unalign is 1048577, expected 1048576 or less",
                 "-N 0 --json=x | -N/--run_cycles is 0, so the run never ends, and --json",
                 "-N 0 --csv=x | and --csv is written at the end",
-                "-N -1 | : '-1' is not a count",
+                "-N -1 | : '-1' is not a whole number from 0",
                 "--json --csv | --json and --csv both go to standard output",
                 "--csv=/no/such/folder/x | --csv '/no/such/folder/x' cannot be written",
                 "-d fp12 | data type 'fp12' is unknown",

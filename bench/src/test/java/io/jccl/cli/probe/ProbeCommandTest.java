@@ -445,7 +445,7 @@ class ProbeCommandTest {
                 "--types int8 | --types has 'int8', expected float32, tf32, bfloat16, float16",
                 "--sizes 0 | --sizes has 0, expected 1 to 32768",
                 "--sizes 99999 | --sizes has 99999, expected 1 to 32768",
-                "--sizes x | is not a count; give a whole number",
+                "--sizes x | is not a whole number from 0 to",
                 "--hidden 0 | --hidden has 0, expected 1 to 16384",
                 "--max-bytes 8 | --max-bytes is 8, expected 64 to 1T",
                 "--max-bytes much | is not a number of bytes; give",

@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import io.jccl.cli.Main;
+import io.jccl.cli.shell.Parsed;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.io.StringWriter;
@@ -116,7 +117,7 @@ class DeepSpeedFileTest {
                         + "\", \"params\": {\"warmup_type\": \"linear\", "
                         + more
                         + "}}}";
-        CommandLine parsed = new CommandLine(new TrainCommand(Map.of()));
+        CommandLine parsed = Parsed.byType(new CommandLine(new TrainCommand(Map.of())));
         assertEquals(": " + flags, applied(config, parsed));
         // What the flags say is what the command then has.
         String[] words = flags.split(" ", -1);
@@ -151,7 +152,7 @@ class DeepSpeedFileTest {
     void anOptimizerHasTheDefaultsOfDeepSpeed(String optimizer, String flags) throws IOException {
         String config =
                 "{\"gradient_clipping\": 0, \"optimizer\": {\"type\": " + optimizer + "}}";
-        CommandLine line = new CommandLine(new TrainCommand(Map.of()));
+        CommandLine line = Parsed.byType(new CommandLine(new TrainCommand(Map.of())));
         assertEquals(": " + flags, applied(config, line));
     }
 
@@ -162,7 +163,7 @@ class DeepSpeedFileTest {
                 "{\"gradient_clipping\": 0, \"optimizer\": {\"type\": \"Adam\"}, \"scheduler\":"
                         + " {\"type\": \"WarmupLR\", \"params\": {\"warmup_type\": \"linear\"%s}}}";
         String rest = " --lr-schedule constant --lr-warmup 1000 --optimizer adam";
-        CommandLine line = new CommandLine(new TrainCommand(Map.of()));
+        CommandLine line = Parsed.byType(new CommandLine(new TrainCommand(Map.of())));
         assertEquals(": --lr 0.001" + rest, applied(config.formatted(""), line));
         String max = ", \"warmup_max_lr\": 0.02";
         assertEquals(": --lr 0.02" + rest, applied(config.formatted(max), line));
@@ -170,7 +171,7 @@ class DeepSpeedFileTest {
 
     @Test
     void otherDefaultsAreReported() throws IOException {
-        CommandLine line = new CommandLine(new TrainCommand(Map.of()));
+        CommandLine line = Parsed.byType(new CommandLine(new TrainCommand(Map.of())));
         assertEquals(
                 ": sets no flag\n# WARNING: gradient_clipping is not given: 0 here, 1.0 in DeepSpeed"
                         + " from 0.19.3 on",
