@@ -120,6 +120,7 @@ public final class StoreHandshake {
             List<Fact> facts, Duration timeout, @Nullable Supplier<@Nullable String> broken) {
         long deadline = System.nanoTime() + Deadline.nanos(timeout);
         String mine = RankInfo.own(rank, size, facts).write();
+        boolean late = read("verdict") != null;
         if (!store.compareAndSet(key("card-" + rank), null, bytes(mine))) {
             throw claimedTwice(mine);
         }
@@ -133,7 +134,7 @@ public final class StoreHandshake {
             judge(deadline);
         }
         String said = await(deadline, timeout, broken);
-        throwUnlessAllHere(said);
+        throwUnlessAllHere(said, late);
         if (!said.equals(Verdict.ALL_HERE.letter + Integer.toString(size))) {
             member = false;
             throw new JcclException(
@@ -356,7 +357,7 @@ public final class StoreHandshake {
         return String.valueOf(read("verdict"));
     }
 
-    private void throwUnlessAllHere(String said) {
+    private void throwUnlessAllHere(String said, boolean late) {
         String story = said.substring(1);
         for (Verdict v : Verdict.values()) {
             if (v.letter == said.charAt(0)) {
@@ -364,7 +365,16 @@ public final class StoreHandshake {
                     case ALL_HERE -> {
                         return;
                     }
-                    case MISSING -> throw new CollectiveTimeoutException(story);
+                    case MISSING ->
+                            throw new CollectiveTimeoutException(
+                                    late
+                                            ? story
+                                                    + "; rank "
+                                                    + rank
+                                                    + " has come only after that: raise the"
+                                                    + " timeout, or, if that was an earlier run,"
+                                                    + " give this run its own store"
+                                            : story);
                     case DIFFERENT -> throw new JcclException(story);
                     case FAILED ->
                             throw new RankFailedException(

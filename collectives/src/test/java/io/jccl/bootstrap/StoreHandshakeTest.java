@@ -194,7 +194,10 @@ class StoreHandshakeTest {
                     story(
                             call(store, LONG, List.of(Rank.of(missing, size))),
                             CollectiveTimeoutException.class);
-            assertEquals(story, late);
+            String after =
+                    "; rank %s has come only after that: raise the timeout, or, if that was an earlier"
+                            + " run, give this run its own store";
+            assertEquals(story + after.formatted(missing), late);
         }
     }
 
