@@ -187,7 +187,7 @@ public sealed interface Attention {
             while (newHeads % newGroups != 0) {
                 newGroups--;
             }
-            return new Grouped(newHeads, newGroups, size, inputBias, outputBias, norms);
+            return new Grouped(newHeads, newGroups, (double) size, inputBias, outputBias, norms);
         }
 
         /** The divisor nearest to a number, by their ratio. */
