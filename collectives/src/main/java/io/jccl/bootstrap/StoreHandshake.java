@@ -98,7 +98,7 @@ public final class StoreHandshake {
      * @param facts facts that must be equal; the version of JCCL and the world size are added
      * @param timeout how long to wait for the others
      * @throws CollectiveTimeoutException on all ranks, if some did not come within the timeout of
-     *     one; the message names them
+     *     one; the message names them, and tells one that comes after that so
      * @throws JcclException on all ranks, if some differ or two claim the same rank; on this one
      *     alone, if the others were complete without it; the message names them with their hosts
      *     and process numbers
