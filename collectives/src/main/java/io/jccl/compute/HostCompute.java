@@ -104,11 +104,13 @@ final class HostCompute implements Compute {
         MemorySegment to = t.memory(0);
         int size = t.type(0).size();
         Codec.set(to, t.type(0), begin, t.real(0));
-        // Each copy doubles what is filled.
+        // Each copy doubles what is filled, up to a source that stays in the first-level cache.
         long all = (end - begin) * size;
         long at = begin * size;
-        for (long done = size; done < all; done *= 2) {
-            MemorySegment.copy(to, at, to, at + done, Math.min(done, all - done));
+        long count;
+        for (long done = size; done < all; done += count) {
+            count = Math.min(Math.min(done, 2 * PIECE), all - done);
+            MemorySegment.copy(to, at, to, at + done, count);
         }
     }
 

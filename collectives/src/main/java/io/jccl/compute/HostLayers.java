@@ -4,8 +4,10 @@ import static java.lang.foreign.ValueLayout.JAVA_FLOAT_UNALIGNED;
 import static java.lang.foreign.ValueLayout.JAVA_INT_UNALIGNED;
 
 import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
 import io.jccl.device.Stream;
 import io.jccl.kernel.AttentionLoops;
+import io.jccl.kernel.Kernel;
 import io.jccl.kernel.LayerLoops;
 import io.jccl.kernel.RowKernel;
 import java.lang.foreign.MemorySegment;
@@ -22,6 +24,7 @@ final class HostLayers implements Layers {
     private static final int SUM_COLUMNS = 64;
 
     private static final RowKernel K = RowKernel.BEST;
+    private static final Kernel ADD = Kernel.of(DataType.FLOAT32, Kernel.Op.ADD);
 
     private final HostCompute compute;
 
@@ -258,16 +261,26 @@ final class HostLayers implements Layers {
         MemorySegment index = t.memory(1);
         int width = t.integer(1);
         int columns = (int) (end - begin);
+        boolean single = t.type(0) == DataType.FLOAT32;
         float[] row = t.scratch(thread).piece(0, columns);
         float[] sum = t.scratch(thread).piece(1, columns);
         for (long r = 0; r < t.number(0); r++) {
             long to = index.getAtIndex(JAVA_INT_UNALIGNED, r);
-            if (to >= 0 && to < t.number(2)) {
-                t.load(0, r * width + begin, row, columns);
-                t.load(2, to * width + begin, sum, columns);
-                K.add(row, 0, 1, sum, 0, columns);
-                t.store(sum, 2, to * width + begin, columns);
+            if (to < 0 || to >= t.number(2)) {
+                continue;
             }
+            long from = r * width + begin;
+            long at = to * width + begin;
+            if (single) {
+                long target = at * Float.BYTES;
+                MemorySegment sums = t.memory(2);
+                ADD.combine(sums, target, t.memory(0), from * Float.BYTES, sums, target, columns);
+                continue;
+            }
+            t.load(0, from, row, columns);
+            t.load(2, at, sum, columns);
+            K.add(row, 0, 1, sum, 0, columns);
+            t.store(sum, 2, at, columns);
         }
     }
 

@@ -20,30 +20,36 @@ final class NormRows {
         HostScratch s = t.scratch(thread);
         float[] w = s.row(t, 1, 0, width);
         float[] b = s.row(t, 2, 1, width);
-        float[] row = s.piece(2, width);
+        float[] rows = s.piece(2, width);
         MemorySegment kept = t.memory(4);
-        for (long r = begin; r < end; r++) {
-            t.load(0, r * width, row, width);
-            float mean = layer ? LayerLoops.mean(row, 0, width) : 0;
-            float by = LayerLoops.inverse(row, 0, width, mean, norm.epsilon());
-            LayerLoops.norm(row, 0, width, mean, by, row, 0);
-            if (w != null) {
-                multiply(row, w, width);
+        int count;
+        for (long first = begin; first < end; first += count) {
+            count = HostScratch.batch(first, end, width);
+            t.load(0, first * width, rows, count * width);
+            for (int i = 0; i < count; i++) {
+                int at = i * width;
+                float mean = layer ? LayerLoops.mean(rows, at, width) : 0;
+                float by = LayerLoops.inverse(rows, at, width, mean, norm.epsilon());
+                LayerLoops.norm(rows, at, width, mean, by, rows, at);
+                if (w != null) {
+                    multiply(rows, at, w, width);
+                }
+                if (b != null) {
+                    K.add(b, 0, 1, rows, at, width);
+                }
+                long r = first + i;
+                if (layer) {
+                    kept.setAtIndex(JAVA_FLOAT_UNALIGNED, 2 * r, mean);
+                }
+                kept.setAtIndex(JAVA_FLOAT_UNALIGNED, layer ? 2 * r + 1 : r, by);
             }
-            if (b != null) {
-                K.add(b, 0, 1, row, 0, width);
-            }
-            t.store(row, 3, r * width, width);
-            if (layer) {
-                kept.setAtIndex(JAVA_FLOAT_UNALIGNED, 2 * r, mean);
-            }
-            kept.setAtIndex(JAVA_FLOAT_UNALIGNED, layer ? 2 * r + 1 : r, by);
+            t.store(rows, 3, first * width, count * width);
         }
     }
 
-    private static void multiply(float[] row, float[] by, int count) {
+    private static void multiply(float[] x, int at, float[] by, int count) {
         for (int i = 0; i < count; i++) {
-            row[i] *= by[i];
+            x[at + i] *= by[i];
         }
     }
 
@@ -62,21 +68,26 @@ final class NormRows {
         int width = norm.width();
         HostScratch s = t.scratch(thread);
         float[] w = s.row(t, 1, 0, width);
-        float[] row = s.piece(1, width);
+        float[] rows = s.piece(1, width);
         float[] g = s.piece(2, width);
-        float[] sum = s.piece(3, width);
+        float[] sums = s.piece(3, width);
         MemorySegment kept = t.memory(2);
-        for (long r = begin; r < end; r++) {
-            t.load(0, r * width, row, width);
-            t.load(3, r * width, g, width);
-            t.load(4, r * width, sum, width);
-            if (w != null) {
-                multiply(g, w, width);
+        int count;
+        for (long first = begin; first < end; first += count) {
+            count = HostScratch.batch(first, end, width);
+            t.load(0, first * width, rows, count * width);
+            t.load(3, first * width, g, count * width);
+            t.load(4, first * width, sums, count * width);
+            for (int i = 0; i < count; i++) {
+                int at = i * width;
+                if (w != null) {
+                    multiply(g, at, w, width);
+                }
+                float mean = mean(kept, layer, first + i);
+                float by = by(kept, layer, first + i);
+                LayerLoops.normBackward(rows, g, at, width, layer, mean, by, sums);
             }
-            float mean = mean(kept, layer, r);
-            float by = by(kept, layer, r);
-            LayerLoops.normBackward(row, g, 0, width, layer, mean, by, sum);
-            t.store(sum, 4, r * width, width);
+            t.store(sums, 4, first * width, count * width);
         }
     }
 
@@ -103,7 +114,7 @@ final class NormRows {
                     float by = by(t.memory(3), layer, r);
                     t.load(2, r * width + from, x, count);
                     LayerLoops.norm(x, 0, count, mean, by, x, 0);
-                    multiply(row, x, count);
+                    multiply(row, 0, x, count);
                 }
                 K.add(row, 0, 1, classes[(int) (r % LayerLoops.CLASSES)], 0, count);
             }
