@@ -1,5 +1,7 @@
 package io.jccl.compute;
 
+import io.jccl.device.Device;
+
 /**
  * Shape of causal self-attention. A row of queries, keys and values has {@link #rowWidth} elements:
  * the queries of all heads, then the keys and then the values of all key heads. The first {@code
@@ -9,10 +11,10 @@ package io.jccl.compute;
  * @param context rows of a sequence, 1 or more
  * @param heads heads of queries, 1 or more
  * @param keyHeads heads of keys and of values, a divisor of the heads
- * @param size elements of a head, 1 to 128
+ * @param size elements of a head, 1 or more; on a GPU at most 128
  */
 public record AttentionShape(int sequences, int context, int heads, int keyHeads, int size) {
-    private static final int LARGEST = 128;
+    private static final int LARGEST_ON_GPU = 128;
 
     /**
      * Checks the numbers.
@@ -29,9 +31,18 @@ public record AttentionShape(int sequences, int context, int heads, int keyHeads
                     "there are %s key heads, expected a divisor of the %s heads"
                             .formatted(keyHeads, heads));
         }
-        if (size < 1 || size > LARGEST) {
+        Arguments.atLeastOne("size of a head", size);
+    }
+
+    /** Checks that a kind of device has kernels for the shape. */
+    void on(Device.Kind kind) {
+        if (kind == Device.Kind.CUDA && size > LARGEST_ON_GPU) {
             throw new IllegalArgumentException(
-                    "the size of a head is " + size + ", expected 1 to " + LARGEST);
+                    "the size of a head is "
+                            + size
+                            + ", expected 1 to "
+                            + LARGEST_ON_GPU
+                            + " on a GPU");
         }
     }
 

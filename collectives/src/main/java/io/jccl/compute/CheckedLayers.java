@@ -311,6 +311,7 @@ final class CheckedLayers implements Layers {
     }
 
     private void attended(AttentionShape shape, Buffer qkv, Buffer out, Buffer logSums) {
+        shape.on(device.kind());
         input(qkv, "qkv");
         String of = "the shape";
         Arguments.count(qkv, "qkv", shape.rows() * shape.rowWidth(), of);

@@ -50,6 +50,13 @@ class AttentionTest extends AttentionTests {
                 });
     }
 
+    /** A GPU has no kernels for it. */
+    @Test
+    void aHeadMayBeWiderOnTheHost() {
+        AttentionShape wide = new AttentionShape(2, 5, 2, 1, 130);
+        on(Where.HOST, r -> compare(r, DataType.FLOAT32, DataType.FLOAT32, wide));
+    }
+
     /** One type for each shape. */
     @ParameterizedTest
     @EnumSource(names = "CUDA")

@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
+import io.jccl.device.Device;
 import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -368,7 +369,9 @@ class LayersRowsTest extends LayersTests {
     @Test
     void badShapesAreNamed() {
         refuses("there are 2 key heads", () -> new AttentionShape(1, 1, 3, 2, 8));
-        refuses("the size of a head is 129", () -> new AttentionShape(1, 1, 1, 1, 129));
+        refuses("the size of a head is 0", () -> new AttentionShape(1, 1, 1, 1, 0));
+        AttentionShape wide = new AttentionShape(1, 1, 1, 1, 129);
+        refuses("the size of a head is 129", () -> wide.on(Device.Kind.CUDA));
         refuses("the context is 0", () -> new AttentionShape(1, 0, 1, 1, 1));
         refuses("the size of a head is 3", () -> new Rotary(1, 3, 1, 3));
         refuses("a row has 7 elements", () -> new Rotary(2, 4, 1, 7));
