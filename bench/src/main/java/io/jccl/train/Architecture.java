@@ -68,6 +68,9 @@ public record Architecture(
     /** Epsilon of GPT-2 and of Llama 2 and 3, as in their configurations. */
     private static final double EPSILON = 1e-5;
 
+    /** Epsilon of models of kind {@link Kind#JCCL}. */
+    private static final double OWN_EPSILON = 1e-6f;
+
     /** Base of the angles in arXiv 2104.09864 and in Llama 2. */
     private static final double BASE = 10_000;
 
@@ -88,7 +91,7 @@ public record Architecture(
     public static Architecture of(Kind kind, int hidden, int heads) {
         int wide = GptShape.WIDTH * hidden;
         return switch (kind) {
-            case JCCL -> new Architecture(kind, heads, wide, Functions.EPSILON, BASE, false, 0);
+            case JCCL -> new Architecture(kind, heads, wide, OWN_EPSILON, BASE, false, 0);
             case GPT2 -> new Architecture(kind, heads, wide, EPSILON, BASE, true, 0);
             case LLAMA -> {
                 int gated = (2 * wide / GATED + UNIT - 1) / UNIT * UNIT;

@@ -30,14 +30,13 @@ final class Embedding {
     /** This rank's rows of a micro-batch. */
     void forward(Buffer tokens, int firstRow, Buffer x) {
         int rows = work.shareRows;
-        work.operations.lookUp(
-                token.values(),
-                tokens.slice(firstRow, rows),
-                position == null ? null : position.values(),
-                position == null ? null : positions.slice(firstRow, rows),
-                work.hidden,
-                x,
-                work.branch);
+        Operations o = work.operations;
+        o.lookUp(token.values(), work.hidden, tokens.slice(firstRow, rows), x);
+        if (position != null) {
+            Buffer index = positions.slice(firstRow, rows);
+            o.lookUp(position.values(), work.hidden, index, work.branch);
+            o.add(x, work.branch, x);
+        }
     }
 
     /** The gradients of all rows of a micro-batch. */

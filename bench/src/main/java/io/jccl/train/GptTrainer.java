@@ -133,7 +133,7 @@ public final class GptTrainer implements AutoCloseable {
             DataType factors = RoundedMatmul.type(device, techniques.precision());
             operations =
                     owned.add(
-                            Operations.of(
+                            new Operations(
                                     device,
                                     settings.threads(),
                                     factors,

@@ -2,7 +2,6 @@ package io.jccl.train;
 
 import io.jccl.Communicator;
 import io.jccl.ReduceOp;
-import io.jccl.compute.Layers;
 import io.jccl.compute.Norm;
 import io.jccl.device.Buffer;
 import io.jccl.device.Stream;
@@ -40,36 +39,35 @@ final class RowNorm {
 
     /** From rows to normalized rows; what is kept is for {@link #backward}. */
     void forward(Buffer x, Buffer normed, Buffer kept) {
-        if (gain == null) {
-            operations.norm(x, norm.width(), normed, kept);
-            return;
-        }
-        Buffer added = bias == null ? null : bias.values();
-        operations.layers().norm(norm, x, gain.values(), added, normed, kept, stream);
+        operations.layers().norm(norm, x, values(gain), values(bias), normed, kept, stream);
     }
 
     /** Adds to the gradients of the input and of the learned weights. */
     void backward(Buffer x, Buffer kept, Buffer normedGradient, Buffer gradient) {
-        if (gain == null) {
-            operations.normBackward(x, norm.width(), kept, normedGradient, gradient);
-            return;
-        }
         zero(gainSum);
         zero(biasSum);
-        Buffer ofBias = bias == null ? null : bias.gradient();
-        Layers layers = operations.layers();
-        layers.normBackward(
-                norm,
-                x,
-                gain.values(),
-                kept,
-                normedGradient,
-                gradient,
-                gainSum == null ? gain.gradient() : gainSum,
-                biasSum == null ? ofBias : biasSum,
-                stream);
+        operations
+                .layers()
+                .normBackward(
+                        norm,
+                        x,
+                        values(gain),
+                        kept,
+                        normedGradient,
+                        gradient,
+                        gainSum == null ? gradient(gain) : gainSum,
+                        biasSum == null ? gradient(bias) : biasSum,
+                        stream);
         addUp(gainSum, gain);
         addUp(biasSum, bias);
+    }
+
+    private static @Nullable Buffer values(@Nullable Parameter p) {
+        return p == null ? null : p.values();
+    }
+
+    private static @Nullable Buffer gradient(@Nullable Parameter p) {
+        return p == null ? null : p.gradient();
     }
 
     private void zero(@Nullable Buffer sum) {

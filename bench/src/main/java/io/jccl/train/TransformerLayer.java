@@ -41,7 +41,7 @@ public final class TransformerLayer implements AutoCloseable {
             // Splits nothing, so the products never call it.
             Communicator alone = owned.add(Communicator.local(1).getFirst());
             Matmul matmul = owned.add(Matmul.of(device, threads));
-            Operations operations = owned.add(Operations.of(device, threads, null, 0));
+            Operations operations = owned.add(new Operations(device, threads, null, 0));
             work = new Workspace(shape, sequences, 1, false, operations, device, owned);
             Products products =
                     new Products(

@@ -1,5 +1,6 @@
 package io.jccl.train;
 
+import io.jccl.compute.AttentionShape;
 import io.jccl.compute.Norm;
 import io.jccl.compute.Rotary;
 import io.jccl.device.Buffer;
@@ -101,10 +102,9 @@ final class Workspace {
         int keyHeads = architecture.keyHeads() / tensorRanks;
         int size = shape.headSize();
         queries = (heads + 2 * keyHeads) * size;
-        attention = operations.attention(sequences, shape.context(), heads, keyHeads, size, owned);
         Norm.Kind kind = architecture.biases() ? Norm.Kind.LAYER : Norm.Kind.RMS;
         norm = new Norm(kind, hidden, (float) architecture.epsilon());
-        kept = architecture.gains() ? norm.statistics() : operations.kept();
+        kept = norm.statistics();
         normSums = owned.floats(device, shared && architecture.gains() ? 2L * hidden : 0);
         rotary =
                 architecture.rotary()
@@ -117,6 +117,11 @@ final class Workspace {
         gradient = owned.floats(device, share);
         normedGradient = owned.floats(device, share);
         branch = owned.floats(device, share);
+        AttentionShape attentionShape =
+                new AttentionShape(sequences, shape.context(), heads, keyHeads, size);
+        // The backward pass has no outputs of branches when it reaches attention.
+        Buffer scratch = branch.slice(0, attentionShape.rows() * heads);
+        attention = operations.attention(attentionShape, scratch, owned);
         attendedGradient = owned.floats(device, (long) rows * attended);
         qkvGradient = owned.floats(device, (long) rows * queries);
         wide = shape.dense() ? architecture.wide() / tensorRanks : 0;
@@ -138,7 +143,7 @@ final class Workspace {
         final Buffer middle;
         final Buffer middleNormed;
 
-        /** What the operations keep of the two norms. */
+        /** What is kept of the two norms. */
         final Buffer ofNorm;
 
         final Buffer ofMiddleNorm;

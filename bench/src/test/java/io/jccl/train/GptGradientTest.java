@@ -114,7 +114,7 @@ class GptGradientTest {
             Communicator comm = owned.add(Communicator.local(1).getFirst());
             Part part = new Part(shape, 0, 1, 0, shape.layers(), 0, experts);
             long rows = (long) SEQUENCES * shape.context();
-            Operations operations = owned.add(Operations.of(comm.device(), 2, null, rows));
+            Operations operations = owned.add(new Operations(comm.device(), 2, null, rows));
             PlainStore store = store(comm, part, part.layers(), operations, owned);
             PlainStore ofExperts =
                     experts == 0 ? null : store(comm, part, part.expertLayers(), operations, owned);

@@ -4,9 +4,12 @@ import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.jccl.compute.AttentionShape;
+import io.jccl.compute.Norm;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
+import io.jccl.device.Stream;
 import io.jccl.testkit.AllocationRounds;
 import java.util.ArrayList;
 import java.util.List;
@@ -35,15 +38,18 @@ class HostOperationsTest {
     private static final class Model implements AutoCloseable {
         final Owned owned = new Owned();
         final Random random = new Random(5);
+        final Stream stream = Device.host().defaultStream();
         final Operations operations;
         final Operations.Attention attention;
         final Buffer x = floats(ROWS * WIDTH);
         final Buffer y = floats(ROWS * WIDTH);
         final Buffer z = floats(ROWS * WIDTH);
-        final Buffer none = owned.floats(Device.host(), 0);
+        final Buffer kept = floats(ROWS);
+        final Norm norm = new Norm(Norm.Kind.RMS, WIDTH, 1e-6f);
         final Buffer qkv = floats(3 * ROWS * WIDTH);
         final Buffer out = floats(ROWS * WIDTH);
         final Buffer logSums = floats(ROWS * HEADS);
+        final Buffer scratch = floats(ROWS * HEADS);
         final Buffer qkvGradient = floats(3 * ROWS * WIDTH);
         final Buffer table = floats(TOKENS * WIDTH);
         final Buffer gradient = floats(TOKENS * WIDTH);
@@ -53,8 +59,9 @@ class HostOperationsTest {
         double loss;
 
         Model(int threads) {
-            operations = owned.add(Operations.of(Device.host(), threads, null, ROWS));
-            attention = operations.attention(SEQUENCES, CONTEXT, HEADS, HEADS, SIZE, owned);
+            operations = owned.add(new Operations(Device.host(), threads, null, ROWS));
+            AttentionShape shape = new AttentionShape(SEQUENCES, CONTEXT, HEADS, HEADS, SIZE);
+            attention = operations.attention(shape, scratch, owned);
             for (int r = 0; r < ROWS; r++) {
                 index.set(r, random.nextInt(TOKENS));
             }
@@ -70,9 +77,9 @@ class HostOperationsTest {
 
         void run() {
             Operations o = operations;
-            o.lookUp(table, index, table, index, WIDTH, x, z);
-            o.norm(x, WIDTH, y, none);
-            o.normBackward(x, WIDTH, none, y, z);
+            o.lookUp(table, WIDTH, index, x);
+            norm();
+            o.layers().normBackward(norm, x, null, kept, y, z, null, null, stream);
             o.add(x, y, z);
             o.reluSquared(z, y);
             o.reluSquaredBackward(z, y);
@@ -80,12 +87,16 @@ class HostOperationsTest {
             o.accumulate(x, 0.25f, narrow, z);
             o.convert(narrow, x);
             o.accumulate(y, 0.25f, x, z);
-            o.norm(x, WIDTH, y, none);
+            norm();
             o.scatterAdd(y, WIDTH, index, gradient);
             attention.forward(qkv, out, logSums);
             attention.backward(qkv, out, logSums, y, qkvGradient);
             o.crossEntropy(logits, TOKENS, index, 0.01f);
             loss = o.takeLoss();
+        }
+
+        private void norm() {
+            operations.layers().norm(norm, x, null, null, y, kept, stream);
         }
 
         List<float[]> results() {

@@ -107,11 +107,6 @@ public final class AttentionLoops {
         dots = new float[BLOCK];
     }
 
-    /** Units of work of a number of sequences. */
-    public int units(int sequences) {
-        return sequences * keyHeads;
-    }
-
     /**
      * Forward pass of the heads that share a key head.
      *

@@ -9,8 +9,6 @@ import io.jccl.offload.optim.Adam;
 import io.jccl.offload.optim.DeviceOptimizer;
 import io.jccl.offload.optim.OptimizerState;
 import io.jccl.offload.optim.Workers;
-import io.jccl.train.Functions;
-import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
@@ -116,7 +114,7 @@ final class ElementwiseProbe {
     private Outcome measure(Operation o, long count, Function<Meter.Work, Timing> meter) {
         try {
             return switch (o) {
-                case ADD -> config.cuda() ? addOnDevice(count, meter) : add(count, meter);
+                case ADD -> add(count, meter);
                 case CAST -> cast(count, meter);
                 case AXPY -> axpy(count, meter);
                 case ADAM -> config.cuda() ? adamOnDevice(count, meter) : adam(count, meter);
@@ -163,13 +161,14 @@ final class ElementwiseProbe {
         }
     }
 
-    private Outcome addOnDevice(long count, Function<Meter.Work, Timing> meter) {
-        Device gpu = config.device();
-        try (Compute compute = compute();
-                Stream stream = gpu.newStream();
-                Buffer a = gpu.allocate(DataType.FLOAT32, count);
-                Buffer b = gpu.allocate(DataType.FLOAT32, count);
-                Buffer c = gpu.allocate(DataType.FLOAT32, count)) {
+    /** On the host by one thread. */
+    private Outcome add(long count, Function<Meter.Work, Timing> meter) {
+        Device device = config.device();
+        Stream stream = device.defaultStream();
+        try (Compute compute = Compute.of(device);
+                Buffer a = device.allocate(DataType.FLOAT32, count);
+                Buffer b = device.allocate(DataType.FLOAT32, count);
+                Buffer c = device.allocate(DataType.FLOAT32, count)) {
             compute.fill(a, 1, stream);
             compute.fill(b, 2, stream);
             Timing timing =
@@ -194,28 +193,6 @@ final class ElementwiseProbe {
             double expected = -RATE * step[0];
             double bound = roundingError(step[0], expected);
             return outcome(timing, wrong(state.parameters(), count - 1, expected, bound));
-        }
-    }
-
-    private static Outcome add(long count, Function<Meter.Work, Timing> meter) {
-        try (Buffer a = Device.host().allocate(DataType.FLOAT32, count);
-                Buffer b = Device.host().allocate(DataType.FLOAT32, count);
-                Buffer c = Device.host().allocate(DataType.FLOAT32, count)) {
-            MemorySegment x = a.asSegment();
-            MemorySegment y = b.asSegment();
-            MemorySegment z = c.asSegment();
-            for (long i = 0; i < count; i++) {
-                a.set(i, (double) (i % 1000));
-                b.set(i, 1);
-            }
-            c.zero();
-            Timing timing =
-                    meter.apply(times -> {
-                        for (int i = 0; i < times; i++) {
-                            Functions.sum(x, y, z, 0, count);
-                        }
-                    });
-            return outcome(timing, wrong(c, count - 1, (count - 1) % 1000 + 1.0, 0));
         }
     }
 
