@@ -23,8 +23,7 @@ import org.jspecify.annotations.Nullable;
  *
  * <p><b>Threads:</b> any; operations of one stream run in the order of the calls. On a GPU nothing
  * is allocated by an operation, and virtual threads are refused. On the host nothing is allocated
- * once threads have kept enough memory for the largest operation and the shape of attention, except
- * by {@link #compression}.
+ * once threads have kept enough memory for the largest operation and the shape of attention.
  *
  * <p>All operations throw {@link IllegalArgumentException} for types, counts or devices that do not
  * match, and {@link IllegalStateException} for a closed buffer or stream.

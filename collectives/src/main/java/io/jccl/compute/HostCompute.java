@@ -52,7 +52,7 @@ final class HostCompute implements Compute {
 
     private final Layers layers = new CheckedLayers(device(), new HostLayers(this));
     private final GradientCompression compression =
-            new CheckedCompression(device(), new HostCompression());
+            new CheckedCompression(device(), new HostCompression(this));
     private final Mixture mixture = new CheckedMixture(device(), new HostMixture(this));
 
     HostCompute(int threads) {

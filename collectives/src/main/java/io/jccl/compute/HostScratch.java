@@ -2,6 +2,7 @@ package io.jccl.compute;
 
 import io.jccl.device.DataType;
 import io.jccl.kernel.AttentionLoops;
+import io.jccl.kernel.LargestSelection;
 import io.jccl.kernel.LayerLoops;
 import io.jccl.kernel.Reducer;
 import java.util.Arrays;
@@ -22,6 +23,8 @@ final class HostScratch {
 
     /** Reductions of two sources. */
     final Reducer reducer = new Reducer(2);
+
+    final LargestSelection selection = new LargestSelection();
 
     private final float[][] pieces = new float[PIECES][0];
     private int[] indices = {};

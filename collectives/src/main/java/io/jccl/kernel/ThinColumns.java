@@ -87,7 +87,7 @@ public final class ThinColumns {
     }
 
     /** Eight partial sums, so that additions do not depend on each other. */
-    public static float dot(float[] a, int aAt, float[] b, int bAt, int n) {
+    private static float dot(float[] a, int aAt, float[] b, int bAt, int n) {
         float s0 = 0;
         float s1 = 0;
         float s2 = 0;
@@ -114,7 +114,7 @@ public final class ThinColumns {
     }
 
     /** {@code y += factor x}. */
-    public static void axpy(float factor, float[] x, int xAt, float[] y, int yAt, int n) {
+    private static void axpy(float factor, float[] x, int xAt, float[] y, int yAt, int n) {
         for (int i = 0; i < n; i++) {
             y[yAt + i] += factor * x[xAt + i];
         }

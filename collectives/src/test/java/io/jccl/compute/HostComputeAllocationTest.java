@@ -35,6 +35,7 @@ class HostComputeAllocationTest {
         final Compute c;
         final Layers l;
         final Mixture m;
+        final GradientCompression g;
         final Stream stream;
         final Buffer x = floats(DataType.FLOAT32, COUNT);
         final Buffer y = floats(DataType.FLOAT32, COUNT);
@@ -63,6 +64,16 @@ class HostComputeAllocationTest {
         final Buffer bias = floats(DataType.FLOAT32, 2);
         final Buffer sums = floats(DataType.FLOAT64, WIDTH + 1);
         final Buffer rowScratch = floats(DataType.FLOAT64, ROWS);
+        final Buffer selection = integers(20);
+        final Buffer selectionScratch = integers(GradientCompression.SELECTION_SCRATCH);
+        final Buffer thinElements = floats(DataType.FLOAT32, 3 * WIDTH);
+        final Buffer drawn = allocate(DataType.INT64, 1);
+        final ThinMatrices thin =
+                ThinMatrices.of(
+                        thinElements,
+                        List.of(
+                                new ThinMatrices.Shape(0, WIDTH, 2),
+                                new ThinMatrices.Shape(2 * WIDTH, WIDTH, 1)));
         final Norm layer = new Norm(Norm.Kind.LAYER, WIDTH, 1e-5f);
         final Rotary rotary = new Rotary(HEADS, SIZE, ROWS, WIDTH);
         final Buffer angles = floats(DataType.FLOAT32, ROWS * SIZE);
@@ -75,6 +86,7 @@ class HostComputeAllocationTest {
             c = Compute.host(threads);
             l = c.layers();
             m = c.mixture();
+            g = c.compression();
             stream = queued ? Device.host().newStream() : Device.host().defaultStream();
             for (int r = 0; r < ROWS; r++) {
                 start.set(r, r);
@@ -84,8 +96,7 @@ class HostComputeAllocationTest {
         }
 
         private Buffer floats(DataType type, int count) {
-            Buffer b = Device.host().allocate(type, count);
-            open.add(b);
+            Buffer b = allocate(type, count);
             for (int i = 0; i < count; i++) {
                 b.set(i, random.nextDouble());
             }
@@ -93,7 +104,11 @@ class HostComputeAllocationTest {
         }
 
         private Buffer integers(int count) {
-            Buffer b = Device.host().allocate(DataType.INT32, count);
+            return allocate(DataType.INT32, count);
+        }
+
+        private Buffer allocate(DataType type, int count) {
+            Buffer b = Device.host().allocate(type, count);
             open.add(b);
             return b;
         }
@@ -156,10 +171,21 @@ class HostComputeAllocationTest {
             c.fill(z, 0.5, stream);
         }
 
+        void compression() {
+            g.selectLargest(x, selection, selectionScratch, stream);
+            g.addSelection(selection, x, stream);
+            // The columns that are drawn become zero again.
+            c.fill(thinElements, 0, stream);
+            g.redrawZeroColumns(thin, drawn, 1, stream);
+            g.normalize(thin, stream);
+            g.orthonormalize(thin, stream);
+        }
+
         void run() {
             elements();
             layers();
             mixture();
+            compression();
             stream.synchronize();
         }
 

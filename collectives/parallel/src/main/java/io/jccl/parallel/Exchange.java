@@ -7,9 +7,7 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
 import io.jccl.internal.Closing;
-import io.jccl.kernel.Reducer;
 import java.util.List;
-import org.jspecify.annotations.Nullable;
 
 /** Combines one bucket's gradients over all ranks, to their mean unless documented otherwise. */
 abstract sealed class Exchange implements AutoCloseable
@@ -79,45 +77,24 @@ abstract sealed class Exchange implements AutoCloseable
     static final class Cast extends Exchange {
         private final Buffer wire;
 
-        /** On a GPU; null on the host. */
-        private final @Nullable Compute compute;
-
-        // On the host: a reducer for one rank, which only converts types; the engine adds.
-        private final Reducer codec;
-        private final Runnable narrow = this::narrow;
-        private final Runnable widen = this::widen;
+        private final Compute compute;
 
         Cast(
                 Communicator comm,
-                @Nullable Compute compute,
+                Compute compute,
                 Buffer bucket,
                 DataType type,
                 List<AutoCloseable> owned) {
             super(comm, bucket, owned);
             this.compute = compute;
             wire = own(comm.device().allocate(type, bucket.count()));
-            codec = new Reducer(1).begin(type, ReduceOp.Kind.SUM);
         }
 
         @Override
         void enqueue(Stream stream) {
-            if (compute == null) {
-                stream.launchHostFunction(narrow);
-                comm.allReduce(wire, ReduceOp.AVG, stream);
-                stream.launchHostFunction(widen);
-            } else {
-                compute.cast(bucket, wire, stream);
-                comm.allReduce(wire, ReduceOp.AVG, stream);
-                compute.cast(wire, bucket, stream);
-            }
-        }
-
-        private void narrow() {
-            codec.store(bucket.asSegment(), 0, wire.asSegment(), 0, bucket.count());
-        }
-
-        private void widen() {
-            codec.load(wire.asSegment(), 0, 0, bucket.asSegment(), 0, bucket.count());
+            compute.cast(bucket, wire, stream);
+            comm.allReduce(wire, ReduceOp.AVG, stream);
+            compute.cast(wire, bucket, stream);
         }
 
         @Override

@@ -2,9 +2,13 @@ package io.jccl.parallel;
 
 import io.jccl.Communicator;
 import io.jccl.ReduceOp;
+import io.jccl.compute.Compute;
+import io.jccl.compute.ThinMatrices;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
+import io.jccl.gemm.Matmul;
+import io.jccl.gemm.Matrix;
 import io.jccl.parallel.GradientReducer.Parameter;
 import java.util.ArrayList;
 import java.util.List;
@@ -20,44 +24,78 @@ import java.util.List;
  *
  * <p>Thin matrices are column-major.
  */
-abstract sealed class PowerSgdExchange extends Exchange
-        permits HostPowerSgdExchange, DevicePowerSgdExchange {
+final class PowerSgdExchange extends Exchange {
     /**
      * A matrix that starts at an element of the bucket, and its factors.
      *
      * @param p start of P in the first buffer
      * @param q start of Q in the second
      */
-    record Factored(long at, int rows, int columns, int rank, long p, long q) {}
+    private record Factored(long at, int rows, int columns, int rank, long p, long q) {}
 
     /** Elements that are sent uncompressed, at an element of the first buffer. */
-    record Rest(long at, long count, long to) {}
+    private record Rest(long at, long count, long to) {}
 
-    final List<Factored> matrices = new ArrayList<>();
-    final List<Rest> rests = new ArrayList<>();
+    /**
+     * Views of a matrix and its factors. Thin matrices are column-major, so their transposes are
+     * row-major, as the results of products had better be.
+     *
+     * @param gradient the gradient's elements, then the result's
+     * @param error those of the error
+     * @param d the error as a matrix
+     * @param dTransposed its transpose
+     * @param result the gradient as a matrix
+     * @param p the left factor
+     * @param pTransposed its transpose
+     * @param qTransposed the transpose of the right factor
+     */
+    private record Views(
+            Buffer gradient,
+            Buffer error,
+            Matrix d,
+            Matrix dTransposed,
+            Matrix result,
+            Matrix p,
+            Matrix pTransposed,
+            Matrix qTransposed) {}
 
-    final long seed;
+    /** Uncompressed elements in the bucket, and where they are sent. */
+    private record Uncompressed(Buffer gradient, Buffer sent) {}
+
+    private final Compute compute;
+    private final Matmul matmul;
+    private final List<Views> views = new ArrayList<>();
+    private final List<Uncompressed> uncompressed = new ArrayList<>();
+    private final ThinMatrices allP;
+    private final ThinMatrices allQ;
+    private final long seed;
 
     /** All P, then the uncompressed elements. */
-    final Buffer first;
+    private final Buffer first;
 
     /** All Q; kept for the next step. */
-    final Buffer second;
+    private final Buffer second;
 
-    final Buffer error;
+    private final Buffer error;
 
     /** Number of random columns drawn so far. */
-    final Buffer drawn;
+    private final Buffer drawn;
 
     PowerSgdExchange(
             Communicator comm,
+            Compute compute,
+            Matmul matmul,
             Buffer bucket,
             Bucket.Plan plan,
             List<Parameter> parameters,
             Compression.PowerSgd options,
             List<AutoCloseable> owned) {
         super(comm, bucket, owned);
+        this.compute = compute;
+        this.matmul = matmul;
         seed = options.seed();
+        List<Factored> matrices = new ArrayList<>();
+        List<Rest> rests = new ArrayList<>();
         long pEnd = 0;
         long qEnd = 0;
         for (int i = 0; i < plan.members().size(); i++) {
@@ -85,13 +123,42 @@ abstract sealed class PowerSgdExchange extends Exchange
         second = zeros(DataType.FLOAT32, qEnd);
         error = zeros(DataType.FLOAT32, matrices.isEmpty() ? 0 : bucket.count());
         drawn = zeros(DataType.INT64, 1);
+        List<ThinMatrices.Shape> ps = new ArrayList<>();
+        List<ThinMatrices.Shape> qs = new ArrayList<>();
+        for (Factored m : matrices) {
+            views.add(views(m));
+            ps.add(new ThinMatrices.Shape(m.p(), m.rows(), m.rank()));
+            qs.add(new ThinMatrices.Shape(m.q(), m.columns(), m.rank()));
+        }
+        for (Rest r : rests) {
+            uncompressed.add(
+                    new Uncompressed(
+                            bucket.slice(r.at(), r.count()), first.slice(r.to(), r.count())));
+        }
+        allP = own(ThinMatrices.of(first, ps));
+        allQ = own(ThinMatrices.of(second, qs));
+    }
+
+    private Views views(Factored m) {
+        long count = (long) m.rows() * m.columns();
+        Matrix d = Matrix.of(error, m.at(), m.rows(), m.columns(), m.columns());
+        Matrix pTransposed = Matrix.of(first, m.p(), m.rank(), m.rows(), m.rows());
+        return new Views(
+                bucket.slice(m.at(), count),
+                error.slice(m.at(), count),
+                d,
+                d.transposed(),
+                Matrix.of(bucket, m.at(), m.rows(), m.columns(), m.columns()),
+                pTransposed.transposed(),
+                pTransposed,
+                Matrix.of(second, m.q(), m.rank(), m.columns(), m.columns()));
     }
 
     @Override
-    final void enqueue(Stream stream) {
+    void enqueue(Stream stream) {
         makeP(stream);
         comm.allReduce(first, ReduceOp.AVG, stream);
-        if (!matrices.isEmpty()) {
+        if (!views.isEmpty()) {
             makeQ(stream);
             comm.allReduce(second, ReduceOp.AVG, stream);
         }
@@ -103,21 +170,49 @@ abstract sealed class PowerSgdExchange extends Exchange
      * forever. Adds the gradient to the error D, computes D Q, and copies the uncompressed
      * elements.
      */
-    abstract void makeP(Stream stream);
+    private void makeP(Stream stream) {
+        compute.compression().redrawZeroColumns(allQ, drawn, seed, stream);
+        compute.compression().normalize(allQ, stream);
+        for (int i = 0; i < views.size(); i++) {
+            Views m = views.get(i);
+            compute.axpy(1, m.gradient, m.error, stream);
+            matmul.multiply(m.qTransposed, m.dTransposed, m.pTransposed, stream);
+        }
+        for (int i = 0; i < uncompressed.size(); i++) {
+            stream.copy(uncompressed.get(i).gradient, uncompressed.get(i).sent);
+        }
+    }
 
     /** Orthonormalizes P, computes D<sup>T</sup> P, and subtracts the rank's own result from D. */
-    abstract void makeQ(Stream stream);
+    private void makeQ(Stream stream) {
+        compute.compression().orthonormalize(allP, stream);
+        for (int i = 0; i < views.size(); i++) {
+            Views m = views.get(i);
+            matmul.multiply(m.pTransposed, m.d, m.qTransposed, stream);
+            // D = -(P Q^T - D): a product has no factor but that of the old elements.
+            matmul.multiply(m.p, m.qTransposed, m.d, -1, stream);
+            compute.scale(m.error, -1, m.error, stream);
+        }
+    }
 
     /** Computes P Q<sup>T</sup>, and copies the uncompressed elements back. */
-    abstract void expand(Stream stream);
+    private void expand(Stream stream) {
+        for (int i = 0; i < views.size(); i++) {
+            Views m = views.get(i);
+            matmul.multiply(m.p, m.qTransposed, m.result, stream);
+        }
+        for (int i = 0; i < uncompressed.size(); i++) {
+            stream.copy(uncompressed.get(i).sent, uncompressed.get(i).gradient);
+        }
+    }
 
     @Override
-    final long bytes() {
+    long bytes() {
         return first.byteSize() + second.byteSize();
     }
 
     @Override
-    final List<Buffer> carried() {
+    List<Buffer> carried() {
         return List.of(error, second, drawn);
     }
 }
