@@ -65,7 +65,7 @@ final class Operations implements AutoCloseable {
         private final AttentionShape shape;
         private final Buffer scratch;
 
-        /** Rows of a narrower type, for rows of float32; null if the shape is computed with them. */
+        /** Rows of a narrower type, for rows of float32; null if they are not rounded. */
         private final @Nullable Rounded rounded;
 
         private Attention(AttentionShape shape, Buffer scratch, @Nullable Rounded rounded) {

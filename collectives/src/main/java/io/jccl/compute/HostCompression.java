@@ -9,7 +9,7 @@ import io.jccl.kernel.ThinColumns;
 import java.lang.foreign.MemorySegment;
 import java.util.List;
 
-/** The loops of {@code io.jccl.kernel}; threads share matrices, which are copied to scratch memory. */
+/** The loops of {@code io.jccl.kernel}; threads share matrices, copied to scratch memory. */
 final class HostCompression implements GradientCompression {
     private final HostCompute compute;
 
