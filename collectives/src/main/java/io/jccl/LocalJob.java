@@ -89,8 +89,8 @@ public final class LocalJob {
 
     /**
      * Removes the files that a run left in shared memory because all its processes were killed.
-     * Does nothing while one of them is alive, or if its folder contains files that JCCL does not
-     * create.
+     * Does nothing while one of them is alive, if its folder contains files that JCCL does not
+     * create, or if there is no {@link #sharedFolder} any more.
      *
      * @param id name of the run
      */

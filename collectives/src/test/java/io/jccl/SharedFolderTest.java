@@ -249,6 +249,13 @@ class SharedFolderTest {
         assertEquals(Map.of(root.toString(), "folder"), contents(root));
     }
 
+    @Test
+    void aLauncherEndsWellWhereTheSharedFolderIsGone() {
+        System.setProperty(PROPERTY, temporary.resolve("gone").toString());
+        assertThrows(IllegalArgumentException.class, LocalJob::sharedFolder);
+        LocalJob.cleanUp(job);
+    }
+
     /** Killed while it split a communicator that a shrink had made, and while it shrank that. */
     @Test
     void controlFilesOfAllCommunicatorsAreRemoved() throws IOException {

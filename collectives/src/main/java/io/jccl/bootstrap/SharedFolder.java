@@ -44,19 +44,28 @@ public final class SharedFolder {
     private final Path path;
 
     SharedFolder(String jobId) {
-        this.path = root().resolve(OwnFolder.PREFIX + checkedId(jobId));
+        this.path = in(root(), jobId);
+    }
+
+    private static Path in(Path root, String jobId) {
+        return root.resolve(OwnFolder.PREFIX + checkedId(jobId));
     }
 
     /** Parent folder of all jobs' folders. */
     public static Path root() {
+        Path root = namedRoot();
+        if (!Files.isDirectory(root)) {
+            throw new IllegalArgumentException(
+                    "jccl.shm.dir or JCCL_SHM_DIR is '" + root + "', which is not a folder");
+        }
+        return root;
+    }
+
+    /** The same, whether it exists or not. */
+    private static Path namedRoot() {
         String set = System.getProperty("jccl.shm.dir", System.getenv("JCCL_SHM_DIR"));
         if (set != null && !set.isBlank()) {
-            Path p = Path.of(set);
-            if (!Files.isDirectory(p)) {
-                throw new IllegalArgumentException(
-                        "jccl.shm.dir or JCCL_SHM_DIR is '" + set + "', which is not a folder");
-            }
-            return p;
+            return Path.of(set);
         }
         Path shm = Path.of("/dev/shm");
         return Files.isDirectory(shm) ? shm : Path.of(System.getProperty("java.io.tmpdir"));
@@ -408,8 +417,11 @@ public final class SharedFolder {
      * that were killed while creating or deleting it; used by launchers.
      */
     public static void removeJob(String jobId) {
-        Path folder = new SharedFolder(jobId).path;
+        // It may be gone by now, and all jobs' folders with it.
+        Path root = namedRoot();
+        Path folder = in(root, jobId);
         forEach(
+                root,
                 folder.getFileName().toString(),
                 f -> {
                     if (f.equals(folder) || OwnFolder.isTemporary(folder, f)) {
@@ -422,6 +434,7 @@ public final class SharedFolder {
     static void removeStale() {
         Instant before = Instant.now().minus(GRACE);
         forEach(
+                root(),
                 OwnFolder.PREFIX,
                 f -> {
                     PosixFileAttributes a = OwnFolder.attributes(f);
@@ -442,10 +455,10 @@ public final class SharedFolder {
     }
 
     /** Visits all paths whose names have a prefix; a failure does not prevent visiting the rest. */
-    private static void forEach(String prefix, Action action) {
+    private static void forEach(Path root, String prefix, Action action) {
         try (DirectoryStream<Path> found =
                 Files.newDirectoryStream(
-                        root(), f -> f.getFileName().toString().startsWith(prefix))) {
+                        root, f -> f.getFileName().toString().startsWith(prefix))) {
             for (Path f : found) {
                 try {
                     action.on(f);

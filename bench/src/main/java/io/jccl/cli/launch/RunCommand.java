@@ -3,6 +3,7 @@ package io.jccl.cli.launch;
 import static io.jccl.cli.shell.Text.format;
 
 import io.jccl.CpuBinding;
+import io.jccl.LocalJob;
 import io.jccl.cli.shell.AlsoToFiles;
 import io.jccl.cli.shell.BindOption;
 import io.jccl.cli.shell.Count;
@@ -228,6 +229,7 @@ public final class RunCommand extends Subcommand implements AlsoToFiles {
                         grace,
                         killAfter,
                         maxRestarts);
+        checkSharedFolder();
         boolean ours = commands.contains(command.getFirst());
         for (int restart = 0; ; restart++) {
             RankProcesses ranks = new RankProcesses(settings, restart, out(), err());
@@ -320,6 +322,15 @@ public final class RunCommand extends Subcommand implements AlsoToFiles {
     @Override
     public boolean writesFiles() {
         return logs != null;
+    }
+
+    /** Before there are ranks that could not meet. */
+    private void checkSharedFolder() {
+        try {
+            LocalJob.sharedFolder();
+        } catch (IllegalArgumentException e) {
+            throw mistake(e);
+        }
     }
 
     /** The log folder, created if it did not exist. */

@@ -608,6 +608,21 @@ public class RunCommandTest {
         assertEquals("", out.toString());
     }
 
+    @Tag("exhaustive")
+    @Test
+    void noRankIsStartedWithoutASharedFolder() throws Exception {
+        List<String> command = new ArrayList<>(jccl());
+        command.addAll(List.of("run", "-n", "2", "version"));
+        ProcessBuilder builder = new ProcessBuilder(command).redirectErrorStream(true);
+        builder.environment().put("JCCL_SHM_DIR", "/no/such/folder");
+        Process launcher = builder.start();
+        String text = new String(launcher.getInputStream().readAllBytes(), ISO_8859_1);
+        assertEquals(2, launcher.waitFor(), text);
+        assertTrue(text.contains("JCCL_SHM_DIR is '/no/such/folder', which is not a f"), text);
+        assertFalse(text.contains("Java "), text);
+        assertFalse(text.contains("Exception"), text);
+    }
+
     @Test
     void marksForAllAndForNoneExcludeEachOther() {
         assertEquals(2, run("-n", "2", "--prefix", "--no-prefix", "barrier"));
