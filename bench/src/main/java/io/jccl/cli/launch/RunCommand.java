@@ -7,6 +7,7 @@ import io.jccl.LocalJob;
 import io.jccl.cli.shell.AlsoToFiles;
 import io.jccl.cli.shell.BindOption;
 import io.jccl.cli.shell.Count;
+import io.jccl.cli.shell.OutputFiles;
 import io.jccl.cli.shell.RankOptions;
 import io.jccl.cli.shell.Subcommand;
 import io.jccl.cli.shell.Suggestion;
@@ -339,7 +340,10 @@ public final class RunCommand extends Subcommand implements AlsoToFiles {
             return null;
         }
         try {
+            OutputFiles.checkNamed("--log-dir", logs);
             return Files.createDirectories(logs);
+        } catch (IllegalArgumentException e) {
+            throw mistake(e);
         } catch (IOException e) {
             throw mistake("--log-dir '" + logs + "' cannot be made: " + Text.message(e), e);
         }

@@ -188,12 +188,6 @@ public final class PerfCommand implements Callable<Integer>, AlsoToFiles {
     }
 
     private void checkOutputs(CommandLine line) throws IOException {
-        if (json.isPrinted() && csv.isPrinted()) {
-            throw new ParameterException(
-                    line,
-                    "--json and --csv both go to standard output; name a file for one of them,"
-                            + " such as --csv=run.csv");
-        }
         if (flags.isEndless() && (json.isAsked() || csv.isAsked() || html.isAsked())) {
             throw new ParameterException(
                     line,

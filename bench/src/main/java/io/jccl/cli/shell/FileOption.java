@@ -19,8 +19,23 @@ public abstract class FileOption {
         this.name = name;
     }
 
+    /**
+     * An option that a command has itself.
+     *
+     * @param name the option in messages
+     * @param file what it was given, or null
+     */
+    public static FileOption of(String name, @Nullable Path file) {
+        return new FileOption(name) {
+            @Override
+            @Nullable String value() {
+                return file == null ? null : file.toString();
+            }
+        };
+    }
+
     /** The option in messages. */
-    String name() {
+    public String name() {
         return name;
     }
 

@@ -28,7 +28,7 @@ public final class HtmlOption extends FileOption {
         return file == null ? null : file.toString();
     }
 
-    /** A page is always a file, even one of the name {@code -}. */
+    /** A page is always a file; {@link OutputFiles} refuses {@code -}. */
     @Override
     public boolean isPrinted() {
         return false;

@@ -23,18 +23,36 @@ public final class OutputFiles {
     /** Where the options' files are, with the options. */
     private final Map<Path, String> options = new HashMap<>();
 
+    /** The option that is printed, if there is one. */
+    private @Nullable String printed;
+
     /** None yet, of a command. */
     public OutputFiles(CommandLine line) {
         this.line = line;
     }
 
-    /** Adds the file of an option, if it has one. */
+    /**
+     * Adds the file of an option, if it has one.
+     *
+     * @throws ParameterException as for a file, or if another option is printed too
+     */
     public OutputFiles add(FileOption option) {
+        if (option.isPrinted()) {
+            if (printed != null) {
+                throw new ParameterException(
+                        line,
+                        printed
+                                + " and "
+                                + option.name()
+                                + " both go to standard output; name a file for one of them");
+            }
+            printed = option.name();
+        }
         return add(option.name(), option.file());
     }
 
     /**
-     * Adds a file.
+     * Adds a file, which is never printed.
      *
      * @param option the option that names it
      * @param file null if there is none
@@ -48,10 +66,11 @@ public final class OutputFiles {
         }
         String before;
         try {
+            checkNamed(option, file);
             Output.checkWritable(option, file);
             Path place = Output.place(file);
             before = place == null ? null : options.putIfAbsent(place, option);
-        } catch (IOException e) {
+        } catch (IOException | IllegalArgumentException e) {
             throw new ParameterException(line, e.getMessage(), e);
         }
         if (before != null) {
@@ -59,6 +78,18 @@ public final class OutputFiles {
                     line, before + " and " + option + " are both '" + file + "'; give two files");
         }
         return this;
+    }
+
+    /**
+     * Refuses what another option would print, rather than make a file or folder of that name.
+     *
+     * @throws IllegalArgumentException if the name is {@code -}
+     */
+    public static void checkNamed(String option, Path file) {
+        if (file.toString().equals(FileOption.STANDARD)) {
+            throw new IllegalArgumentException(
+                    option + " is '-', but cannot go to standard output; give a name");
+        }
     }
 
     /**

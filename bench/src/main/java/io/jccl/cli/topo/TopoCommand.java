@@ -1,6 +1,7 @@
 package io.jccl.cli.topo;
 
 import io.jccl.cli.shell.Amounts;
+import io.jccl.cli.shell.FileOption;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Output;
 import io.jccl.cli.shell.OutputFiles;
@@ -37,13 +38,14 @@ import picocli.CommandLine.Option;
 @Command(
         footer = {
             "",
+            "Instead of the text, one of the files may go to standard output: - names it.",
             "GB/s are 10^9 bytes per second, of links in one direction. Bandwidths and times are"
                     + " predictions.",
             "Exit status: 0; 1 if something failed; 2 for a mistake in the arguments or a text that"
                     + " is not a topology.",
         })
 public final class TopoCommand extends Subcommand {
-    /** Denotes standard input or output. */
+    /** Denotes standard input. */
     private static final String STANDARD = "-";
 
     /** Sizes from latency-bound to bandwidth-bound. */
@@ -272,7 +274,7 @@ public final class TopoCommand extends Subcommand {
 
     @Override
     public Integer call() throws IOException {
-        Map<String, Path> files = files();
+        List<FileOption> files = files();
         check();
         OutputFiles outputs = new OutputFiles(line());
         files.forEach(outputs::add);
@@ -286,11 +288,20 @@ public final class TopoCommand extends Subcommand {
         Findings findings = analysis.findings();
         // All are rendered before the first is written.
         Map<Path, String> texts = new LinkedHashMap<>();
-        // Several may go to one pipe.
-        files.forEach((option, to) -> texts.merge(to, text(option, analysis), String::concat));
+        String printed = null;
+        for (FileOption option : files) {
+            if (option.isPrinted()) {
+                printed = text(option.name(), analysis);
+            }
+            Path file = option.file();
+            if (file != null) {
+                // Several may go to one pipe.
+                texts.merge(file, text(option.name(), analysis), String::concat);
+            }
+        }
         Output.write(texts);
         PrintWriter out = out();
-        out.print(json.isPrinted() ? Json.of(findings) : TextReport.of(findings, explain));
+        out.print(printed != null ? printed : TextReport.of(findings, explain));
         out.flush();
         PrintWriter err = err();
         if (ncclXml != null && machineOfRack == null && analysis.machines() > 1) {
@@ -361,22 +372,14 @@ public final class TopoCommand extends Subcommand {
         }
     }
 
-    /** Files to write, by the option that names them. */
-    private Map<String, Path> files() {
-        Map<String, Path> files = new LinkedHashMap<>();
-        put(files, JsonOption.NAME, json.file());
-        put(files, "--svg", svg);
-        put(files, "--html", html);
-        put(files, "--dot", dot);
-        put(files, "--nccl-xml", ncclXml);
-        put(files, "--graph-xml", graphXml);
-        return files;
-    }
-
-    private static void put(Map<String, Path> files, String option, @Nullable Path file) {
-        if (file != null) {
-            files.put(option, file);
-        }
+    private List<FileOption> files() {
+        return List.of(
+                json,
+                FileOption.of("--svg", svg),
+                FileOption.of("--html", html),
+                FileOption.of("--dot", dot),
+                FileOption.of("--nccl-xml", ncclXml),
+                FileOption.of("--graph-xml", graphXml));
     }
 
     private Analysis analyse() throws IOException {

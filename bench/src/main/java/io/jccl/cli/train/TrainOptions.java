@@ -3,6 +3,7 @@ package io.jccl.cli.train;
 import static io.jccl.cli.shell.Text.format;
 
 import io.jccl.cli.shell.Engine;
+import io.jccl.cli.shell.OutputFiles;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.parallel.PipelineSchedule;
@@ -339,6 +340,7 @@ final class TrainOptions {
      * @throws IllegalArgumentException if it cannot be written; the message suggests a remedy
      */
     static void makeFolder(String option, Path folder) {
+        OutputFiles.checkNamed(option, folder);
         String name = option + " '" + folder + "' ";
         require(
                 !Files.exists(folder) || Files.isDirectory(folder),

@@ -597,6 +597,7 @@ public class RunCommandTest {
                 "-n 2 -x TORCHELASTIC_MAX_RESTARTS=3 | which jccl run sets itself; use --max-restarts",
                 "-n 2 -x JCCL_JOB_ID=mine | -x sets JCCL_JOB_ID, which jccl run sets itself; leave it out",
                 "-n 0 | is not a whole number from 1 to 2147483647; give one",
+                "-n 2 --log-dir - | --log-dir is '-', but cannot go to standard output",
                 "-n 2 --log-dir /dev/null/x | --log-dir '/dev/null/x' cannot be made",
             })
     void wrongSettingsAreNamed(String options, String message) {

@@ -222,6 +222,26 @@ class OutputTest {
     }
 
     @Test
+    void oneOptionIsPrintedAndOnlyIfItCanBe() {
+        CommandLine line = new CommandLine(CommandSpec.create());
+        Path standard = Path.of("-");
+        OutputFiles files = new OutputFiles(line).add(FileOption.of("--dot", standard));
+        String twice =
+                String.valueOf(
+                        assertThrows(
+                                        ParameterException.class,
+                                        () -> files.add(FileOption.of("--svg", standard)))
+                                .getMessage());
+        assertTrue(twice.startsWith("--dot and --svg both go to standard output"), twice);
+        String never =
+                String.valueOf(
+                        assertThrows(ParameterException.class, () -> files.add("--html", standard))
+                                .getMessage());
+        assertEquals("--html is '-', but cannot go to standard output; give a name", never);
+        files.add("--csv", Path.of("./-"));
+    }
+
+    @Test
     void whatOtherOptionsAndParametersNameIsRead() throws IOException {
         CommandSpec spec =
                 CommandSpec.create()

@@ -588,6 +588,7 @@ class TopoCommandTest {
                 "--file EXAMPLE --svg ROOT | --svg 'ROOT' cannot be written: it is a folder",
                 "--file EXAMPLE --json ROOT/none/x | folder ROOT/none does not exist",
                 "--file EXAMPLE --svg FOLDER/x --dot FOLDER/x | FOLDER/x'; give two files",
+                "--file EXAMPLE --json - --dot - | --json and --dot both go to standard output",
                 "--file ROOT/README.md --json ROOT/README.md | is also a file to read",
                 "--file FIXTURES/p2p.txt --svg FOLDER/x | --svg needs a graph",
                 "--file FIXTURES/nvlink-s.txt --nccl-xml FOLDER/x | --nccl-xml needs a graph",
@@ -624,6 +625,17 @@ class TopoCommandTest {
                 .replace("EXAMPLE", EXAMPLE.toString())
                 .replace("FIXTURES", FIXTURES.toString())
                 .replace("FOLDER", folder.toString());
+    }
+
+    @ParameterizedTest
+    @CsvSource({"--dot, digraph", "--svg, <svg", "--html, <!DOCTYPE", "--nccl-xml, <system"})
+    void aFileMayBeStandardOutput(String option, String start) throws IOException {
+        assertEquals(0, execute("--file", EXAMPLE.toString(), option, "-"), err::toString);
+        String text = out.toString();
+        assertTrue(text.startsWith(start), () -> text.substring(0, 80));
+        Path file = folder.resolve("x");
+        execute("--file", EXAMPLE.toString(), option, file.toString());
+        assertEquals(Files.readString(file), text);
     }
 
     @ParameterizedTest

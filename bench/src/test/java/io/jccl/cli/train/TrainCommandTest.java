@@ -193,6 +193,9 @@ class TrainCommandTest {
                 "--compare zero=-1 | --zero is -1, expected 0 to 3",
                 "--compare dp=x | technique 'dp=x' needs a number",
                 "--nvme /no/such/folder | --nvme '/no/such/folder' is not a folder",
+                "--csv=- | --csv is '-', but cannot go to standard output; give a name",
+                "--html - | --html is '-', but cannot go to standard output; give a name",
+                "--tensorboard - | --tensorboard is '-', but cannot go to standard output",
                 "--svg /no/such/folder/a.svg | --svg '/no/such/folder/a.svg' cannot be written",
             })
     void namesWhatMakesNoSense(String arguments, String expected) {
