@@ -10,6 +10,7 @@ import java.util.EnumSet;
 import java.util.List;
 import java.util.Set;
 import java.util.stream.IntStream;
+import org.jspecify.annotations.Nullable;
 
 /**
  * The host engine's plan for the placement of its ranks: the order in which they forward data, so
@@ -110,9 +111,23 @@ record HostPlan(int[] order, int nodes) {
     /**
      * The position of the calling thread, as a number that orders near positions next to each
      * other.
+     *
+     * @throws IllegalArgumentException if {@link #VARIABLE} is set to something else than {@code
+     *     off}
      */
     static long ownHome() {
-        return "off".equals(System.getenv(VARIABLE)) ? UNKNOWN : home(Cpus.all(), Cpus.ofThread());
+        return isOff(System.getenv(VARIABLE)) ? UNKNOWN : home(Cpus.all(), Cpus.ofThread());
+    }
+
+    static boolean isOff(@Nullable String value) {
+        if (value == null || value.isEmpty()) {
+            return false;
+        }
+        if (!value.equals("off")) {
+            throw new IllegalArgumentException(
+                    VARIABLE + " is '" + value + "', expected off, or unset it");
+        }
+        return true;
     }
 
     /**

@@ -2,8 +2,10 @@ package io.jccl.engine.host;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertSame;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.Algorithm;
@@ -13,6 +15,7 @@ import io.jccl.flight.CollectiveOp;
 import io.jccl.topology.CpuList;
 import io.jccl.topology.read.Cpu;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import org.junit.jupiter.api.Test;
 
@@ -53,6 +56,17 @@ class HostPlanTest {
     void ranksPinnedToACacheOrANodeAreOrderedAsFarAsIsKnown() {
         assertArrayEquals(new int[] {1, 2, 0, 3}, plan("8-11", "0-3", "0-3", "12-15").order());
         assertArrayEquals(new int[] {0, 2, 1, 3}, plan("0-7", "8-15", "0-7", "8-15").order());
+    }
+
+    @Test
+    void onlyOffTurnsItOff() {
+        assertTrue(HostPlan.isOff("off"));
+        for (String unset : Arrays.asList(null, "")) {
+            assertFalse(HostPlan.isOff(unset));
+        }
+        IllegalArgumentException e =
+                assertThrows(IllegalArgumentException.class, () -> HostPlan.isOff("ring"));
+        assertEquals("JCCL_HOST_PLAN is 'ring', expected off, or unset it", e.getMessage());
     }
 
     @Test
