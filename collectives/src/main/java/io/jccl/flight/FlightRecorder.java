@@ -59,13 +59,16 @@ public final class FlightRecorder {
         }
     }
 
-    /** A power of two, or 0. */
-    private final int capacity;
+    /** Entries: one more than operations to remember, since one may be half written; or 0. */
+    private final int entries;
 
     private final long[] words;
 
     /** Call sites; null unless requested. */
     private final @Nullable StackTraceElement @Nullable [] sites;
+
+    /** The entry of the next operation, which its number divided by the entries leaves. */
+    private int next = 1;
 
     private long last;
     private long completed;
@@ -77,10 +80,15 @@ public final class FlightRecorder {
     /** Where the user's thread was when the communicator failed. */
     private volatile @Nullable String failedAt;
 
+    /**
+     * An empty one.
+     *
+     * @param capacity operations to remember; 0 for none
+     */
     public FlightRecorder(int capacity) {
-        this.capacity = capacity;
-        words = new long[capacity * WORDS];
-        sites = SITES ? new StackTraceElement[capacity] : null;
+        entries = capacity == 0 ? 0 : capacity + 1;
+        words = new long[entries * WORDS];
+        sites = SITES ? new StackTraceElement[entries] : null;
         StatusPoller.startClock(this);
     }
 
@@ -137,7 +145,8 @@ public final class FlightRecorder {
         long number = last + 1;
         long[] w = words;
         if (w.length > 0) {
-            int entry = (int) number & (capacity - 1);
+            int entry = next;
+            next = entry + 1 == entries ? 0 : entry + 1;
             int at = entry * WORDS;
             w[at] = word;
             w[at + COUNT] = count;
@@ -185,11 +194,10 @@ public final class FlightRecorder {
 
     /** An operation; null if there is none of this number, or it was overwritten. */
     public @Nullable Operation at(long number) {
-        long now = last();
-        if (number < 1 || number > now || number <= now - capacity) {
+        if (number < 1 || number > last() || isOverwritten(number)) {
             return null;
         }
-        int entry = (int) number & (capacity - 1);
+        int entry = (int) (number % entries);
         int at = entry * WORDS;
         long word = words[at];
         long count = words[at + COUNT];
@@ -204,7 +212,7 @@ public final class FlightRecorder {
 
     /** Whether an entry has been overwritten; the next one may be half written. */
     private boolean isOverwritten(long number) {
-        return number <= last() + 1 - capacity;
+        return number <= last() + 1 - entries;
     }
 
     private static Operation operation(
@@ -275,8 +283,8 @@ public final class FlightRecorder {
         StackTraceElement[] places = sites == null ? null : sites.clone();
         VarHandle.loadLoadFence();
         List<Operation> all = new ArrayList<>();
-        for (long n = Math.max(1, last() + 2 - capacity); n <= now && copy.length > 0; n++) {
-            int entry = (int) n & (capacity - 1);
+        for (long n = Math.max(1, last() + 2 - entries); n <= now && copy.length > 0; n++) {
+            int entry = (int) (n % entries);
             int at = entry * WORDS;
             all.add(
                     operation(
@@ -307,7 +315,7 @@ public final class FlightRecorder {
     /** The order of the last collective that was called; 0 if there was none. */
     long lastOrder() {
         long now = last();
-        for (long n = now; n > Math.max(0, now - capacity); n--) {
+        for (long n = now; n > Math.max(0, now - entries); n--) {
             Operation o = at(n);
             if (o != null && o.sequence() > 0) {
                 return o.sequence();
