@@ -114,7 +114,8 @@ final class Reader {
         if (worlds.isEmpty()) {
             throw new IllegalArgumentException(
                     format(
-                            "%s: no recording holds %s events; enable them with +%s#enabled=true",
+                            "%s: no recording holds %s events; enable them with +%s#enabled=true,"
+                                    + " unless no operation has run, as where ranks did not join",
                             files, COLLECTIVE, COLLECTIVE));
         }
         checkOneJob(files, worlds);

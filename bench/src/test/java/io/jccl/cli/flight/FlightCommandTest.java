@@ -313,7 +313,7 @@ class FlightCommandTest {
         refused(
                 "other.jfr",
                 "no recording holds io.jccl.Collective events",
-                "+io.jccl.Collective#enabled=true");
+                "+io.jccl.Collective#enabled=true, unless no operation has run");
     }
 
     @Test
