@@ -72,7 +72,7 @@ public final class MatmulCommand extends Subcommand {
             converter = Amounts.Bytes.class,
             description =
                     "Most device memory of a rank; with the host engine host memory too"
-                            + " (default: an eighth of one matrix).")
+                            + " (default: an eighth of one matrix, at least 1M).")
     private @Nullable Long deviceMemory;
 
     @Option(

@@ -10,6 +10,7 @@ import io.jccl.offload.nvme.IoTicket;
 import io.jccl.offload.nvme.NvmeOptions;
 import io.jccl.offload.nvme.NvmeStore;
 import io.jccl.offload.nvme.Region;
+import io.jccl.train.Owned;
 import java.io.PrintWriter;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -67,6 +68,7 @@ final class NvmeLoop implements Callable<Integer> {
         try (BufferPool pool =
                         BufferPool.pinned(
                                 Device.host(), budgets, PoolOptions.DEFAULT.withAlignment(4096));
+                Owned owned = new Owned();
                 NvmeStore store = NvmeStore.open(where, budgets, options)) {
             if (store.bufferedBecause() != null) {
                 throw new IllegalStateException("no O_DIRECT: " + store.bufferedBecause());
@@ -74,7 +76,7 @@ final class NvmeLoop implements Callable<Integer> {
             Region region = store.region("loop", DataType.UINT8, bytes);
             Buffer[] slots = new Buffer[SLOTS];
             for (int i = 0; i < SLOTS; i++) {
-                slots[i] = pool.allocate(DataType.UINT8, slot);
+                slots[i] = owned.add(pool.allocate(DataType.UINT8, slot));
                 for (int k = 0; k < slot; k++) {
                     slots[i].setLong(k, (k >>> 8) * 31 + k + i);
                 }
