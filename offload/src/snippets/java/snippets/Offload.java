@@ -43,7 +43,9 @@ import io.jccl.offload.timeplan.Hardware;
 import io.jccl.offload.timeplan.StepTime;
 import io.jccl.offload.timeplan.TimePlanner;
 import io.jccl.offload.weights.Safetensors;
+import io.jccl.offload.weights.SafetensorsWriter;
 import io.jccl.offload.weights.WeightTensor;
+import io.jccl.offload.weights.WeightType;
 import io.jccl.offload.zero.ShardedLayer;
 import io.jccl.offload.zero.ZeroOptimizer;
 import io.jccl.offload.zero.ZeroOptions;
@@ -219,6 +221,15 @@ final class Offload {
                 return values.get(0);
             }
         }
+        // @end
+    }
+
+    static void save(Path file, Buffer values) throws IOException {
+        // @start region="save"
+        List<WeightTensor> tensors =
+                List.of(new WeightTensor("w", WeightType.BF16, List.of(values.count())));
+        // Float32 values are rounded to the type of their tensor.
+        SafetensorsWriter.write(file, Map.of("format", "pt"), tensors, tensor -> values);
         // @end
     }
 

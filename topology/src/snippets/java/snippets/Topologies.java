@@ -4,10 +4,13 @@ import io.jccl.topology.Operation;
 import io.jccl.topology.Topology;
 import io.jccl.topology.cost.CostModel;
 import io.jccl.topology.cost.Prediction;
+import io.jccl.topology.nccl.TopologyXml;
 import io.jccl.topology.plan.Plan;
 import io.jccl.topology.plan.Planner;
 import io.jccl.topology.read.ReadOptions;
 import io.jccl.topology.read.TopologyReader;
+import io.jccl.topology.simulate.Simulation;
+import io.jccl.topology.simulate.Simulator;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -40,6 +43,23 @@ final class Topologies {
             throw new IllegalStateException(plan.toString());
         }
         return plan;
+    }
+
+    static double simulate(Plan plan) {
+        // @start region="simulate"
+        Simulation simulation = Simulator.run(plan, 64 << 20, 1 << 18); // bytes, in all and a chunk
+        boolean right = simulation.correct(); // each rank ends with the data that it should have
+        double busBandwidth = simulation.busbwGBps(); // below the plan's, by the start and the end
+        // @end
+        return right ? busBandwidth : Double.NaN;
+    }
+
+    static Topology ncclXml(Topology topology, Path file) throws IOException {
+        // @start region="xml"
+        Files.writeString(file, TopologyXml.write(topology)); // for NCCL_TOPO_FILE
+        Topology again = TopologyXml.read(Files.readString(file), false, ""); // no damage allowed
+        // @end
+        return again;
     }
 
     static String fastest(Topology topology, long bytes) {

@@ -10,6 +10,7 @@ import io.jccl.gemm.Matrix;
 import io.jccl.parallel.ColumnLinear;
 import io.jccl.parallel.ExpertDispatch;
 import io.jccl.parallel.ExpertOptions;
+import io.jccl.parallel.ExpertRouter;
 import io.jccl.parallel.GradientReducer;
 import io.jccl.parallel.LinearWeights;
 import io.jccl.parallel.Mesh;
@@ -24,6 +25,7 @@ import io.jccl.parallel.RowLinear;
 import io.jccl.parallel.ServerOptions;
 import java.util.List;
 import java.util.function.ObjIntConsumer;
+import org.jspecify.annotations.Nullable;
 
 /** Examples of the Javadoc. SnippetsTest runs them. */
 final class Parallel {
@@ -125,6 +127,57 @@ final class Parallel {
             return pipeline.slots(); // micro-batches whose activations the stage has to keep
         }
         // @end
+    }
+
+    // @start region="stage"
+    /** A layer of one weight: y = w x. The first stage's x is 1, the loss is the last one's y. */
+    static final class Scale implements PipelineStage {
+        final double weight = 2;
+        double gradient;
+        private final double[] inputs = new double[4]; // one for each micro-batch
+
+        @Override
+        public void forward(
+                int microBatch, @Nullable Buffer input, @Nullable Buffer output, Stream stream) {
+            // A GPU runs kernels.
+            stream.launchHostFunction(() -> {
+                inputs[microBatch] = input == null ? 1 : input.get(0);
+                if (output != null) {
+                    output.set(0, weight * inputs[microBatch]);
+                }
+            });
+        }
+
+        @Override
+        public void backward(
+                int microBatch,
+                @Nullable Buffer outputGradient,
+                @Nullable Buffer inputGradient,
+                Stream stream) {
+            stream.launchHostFunction(() -> {
+                double own = outputGradient == null ? 1 : outputGradient.get(0);
+                gradient += own * inputs[microBatch];
+                if (inputGradient != null) {
+                    inputGradient.set(0, own * weight);
+                }
+            });
+        }
+    }
+
+    // @end
+
+    static double sumOfExpert(int expert, Buffer logits, Buffer tokens) {
+        // @start region="router"
+        ExpertRouter router = ExpertRouter.create(RouterOptions.top1(2, 2)); // experts, tokens
+        router.route(logits, 2); // tokens x experts
+        double sum = 0;
+        int first = router.start(expert);
+        for (int a = first; a < first + router.count(expert); a++) { // its assignments
+            sum += router.weight(a) * tokens.get(router.token(a));
+        }
+        int dropped = router.droppedTokens(); // more than the experts have slots for
+        // @end
+        return dropped == 0 ? sum : Double.NaN;
     }
 
     static void experts(Communicator comm, Buffer logits, Buffer tokens, Buffer result) {

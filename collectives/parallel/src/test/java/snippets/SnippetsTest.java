@@ -155,6 +155,25 @@ class SnippetsTest {
     }
 
     @Test
+    void stage() {
+        Parallel.Scale[] stages = {new Parallel.Scale(), new Parallel.Scale()};
+        Communicator.runLocal(2, comm -> Parallel.batch(comm, stages[comm.rank()]));
+        // Of each of four micro-batches, the other stage's weight.
+        assertEquals(8, stages[0].gradient);
+        assertEquals(8, stages[1].gradient);
+    }
+
+    @Test
+    void router() {
+        // The first token goes to expert 1, the second one to expert 0.
+        try (Buffer logits = floats(0, 100, 100, 0);
+                Buffer tokens = floats(3, 5)) {
+            assertEquals(5, Parallel.sumOfExpert(0, logits, tokens));
+            assertEquals(3, Parallel.sumOfExpert(1, logits, tokens));
+        }
+    }
+
+    @Test
     void experts() {
         double[][] seen = new double[2][];
         Communicator.runLocal(

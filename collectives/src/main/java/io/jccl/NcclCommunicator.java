@@ -15,6 +15,8 @@ import java.util.List;
  * IllegalStateException}.
  *
  * {@snippet class="snippets.Collectives" region="nccl"}
+ *
+ * <p><b>Threads:</b> as {@link Communicator}.
  */
 public interface NcclCommunicator extends Communicator {
     /** Kinds of device memory that a communicator uses, in bytes except {@link #SUSPENDED}. */

@@ -39,6 +39,8 @@ import org.jspecify.annotations.Nullable;
  * <p>Everything runs on the calling thread, in heap memory allocated once; a step allocates
  * nothing.
  *
+ * {@snippet class="snippets.Parallel" region="router"}
+ *
  * <p><b>Threads:</b> one at a time.
  */
 public final class ExpertRouter {

@@ -13,6 +13,8 @@ import org.jspecify.annotations.Nullable;
  * stage itself keeps whatever else the backward pass needs, for example in slot {@code microBatch %
  * pipeline.slots()}.
  *
+ * {@snippet class="snippets.Parallel" region="stage"}
+ *
  * <p><b>Threads:</b> called by the thread that runs the pipeline.
  */
 public interface PipelineStage {

@@ -20,6 +20,8 @@ import java.util.Objects;
  * in {@linkplain StateTensor#type its type}, then the CRC-32C of all that. Numbers are
  * little-endian, like the machines that run this library: files have what memory has.
  *
+ * {@snippet class="snippets.Offload" region="optimizer"}
+ *
  * <p><b>Threads:</b> see {@link Optimizer}; save and restore while no step runs.
  */
 public final class OptimizerState implements AutoCloseable {

@@ -24,6 +24,8 @@ import java.util.Set;
  * Writes safetensors files and their index. A file is written under another name, forced to the
  * drive and then renamed, so that no reader sees an incomplete file.
  *
+ * {@snippet class="snippets.Offload" region="save"}
+ *
  * <p><b>Threads:</b> any; each call is independent.
  */
 public final class SafetensorsWriter {

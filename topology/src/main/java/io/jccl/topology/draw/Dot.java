@@ -17,7 +17,7 @@ import org.jspecify.annotations.Nullable;
  * A picture of a machine in the DOT language of Graphviz, for {@code dot -Tpdf}. Labels are GB/s
  * (10^9 bytes per second) per direction. Names are escaped.
  *
- * <p>All methods may be called by any thread.
+ * <p><b>Threads:</b> any.
  */
 public final class Dot {
     private Dot() {}

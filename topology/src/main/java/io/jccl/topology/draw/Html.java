@@ -16,7 +16,7 @@ import org.jspecify.annotations.Nullable;
  * tables of channels, of predictions and of links, and the warnings. The page is one self-contained
  * file and follows the browser's light or dark setting. Names are escaped.
  *
- * <p>All methods may be called by any thread.
+ * <p><b>Threads:</b> any.
  */
 public final class Html {
     /** As that of the other reports (page.css of the command line, which a test compares). */

@@ -25,7 +25,7 @@ import org.jspecify.annotations.Nullable;
  * channels drawn over it. The same input gives the same picture. The picture is self-contained and
  * adapts to a dark background. Names are escaped.
  *
- * <p>All methods may be called by any thread.
+ * <p><b>Threads:</b> any.
  */
 public final class Svg {
     /** Rings and trees with more hops than this in all are drawn without arrow heads. */

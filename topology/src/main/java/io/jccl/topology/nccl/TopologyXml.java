@@ -17,6 +17,8 @@ import io.jccl.topology.TopologyFormatException;
  * directly below a {@code cpu} gets its own host bridge, except on Intel CPUs before Skylake, which
  * have one per socket.
  *
+ * {@snippet class="snippets.Topologies" region="xml"}
+ *
  * <p>Stateless, and safe for use by many threads.
  */
 public final class TopologyXml {

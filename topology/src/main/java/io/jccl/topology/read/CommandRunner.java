@@ -5,7 +5,11 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Objects;
 
-/** Runs a program and returns what it printed. */
+/**
+ * Runs a program and returns what it printed.
+ *
+ * <p><b>Threads:</b> one at a time, unless a runner allows more; {@link #system} does.
+ */
 @FunctionalInterface
 public interface CommandRunner {
     /**

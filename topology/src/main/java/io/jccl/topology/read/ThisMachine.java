@@ -29,6 +29,12 @@ import org.jspecify.annotations.Nullable;
  * NVLinks from {@code nvidia-smi nvlink -s} and a query of the GPUs, the PCIe tree with its speeds
  * from {@code /sys}. Codes stay as printed. A missing source gives a warning.
  *
+ * {@snippet :
+ * Topology machine = ThisMachine.read();
+ * int gpus = machine.gpus().size();
+ * machine.warnings().forEach(System.out::println); // what could not be read
+ * }
+ *
  * <p>Stateless, and safe for use by many threads.
  */
 public final class ThisMachine {

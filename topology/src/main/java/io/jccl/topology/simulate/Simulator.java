@@ -19,6 +19,8 @@ import java.util.Map;
  *
  * <p>The data is checked: the contributions in every chunk of every rank.
  *
+ * {@snippet class="snippets.Topologies" region="simulate"}
+ *
  * <p>Deterministic. Safe for use by many threads.
  */
 public final class Simulator {
