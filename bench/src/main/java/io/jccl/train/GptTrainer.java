@@ -360,7 +360,7 @@ public final class GptTrainer implements AutoCloseable {
         double loss = sumOfRanks(counts ? mine : 0) / tokens;
         if (!Double.isFinite(loss)) {
             throw new JcclException(
-                    "the loss of step %d is %s, expected a finite number; lower --lr"
+                    "the loss of step %s is %s, expected a finite number; lower --lr"
                             .formatted(step, loss));
         }
         return loss;

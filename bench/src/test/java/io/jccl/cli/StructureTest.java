@@ -11,8 +11,13 @@ import java.lang.classfile.AttributedElement;
 import java.lang.classfile.Attributes;
 import java.lang.classfile.ClassFile;
 import java.lang.classfile.ClassModel;
+import java.lang.classfile.CodeElement;
+import java.lang.classfile.CodeModel;
+import java.lang.classfile.MethodModel;
 import java.lang.classfile.constantpool.PoolEntry;
 import java.lang.classfile.constantpool.Utf8Entry;
+import java.lang.classfile.instruction.ConstantInstruction;
+import java.lang.classfile.instruction.InvokeInstruction;
 import java.lang.module.ModuleDescriptor;
 import java.lang.module.ModuleReader;
 import java.lang.module.ModuleReference;
@@ -101,6 +106,14 @@ class StructureTest {
 
     private static final Pattern TYPE = Pattern.compile("io/jccl/[A-Za-z0-9_/$]+");
 
+    /** A number that Formatter writes as its language does, such as with a comma. */
+    private static final Pattern NUMBER = Pattern.compile("%[-,+0 #(]*[0-9.]*[dfgeE]");
+
+    private static final Set<String> FORMATTERS = Set.of("format", "formatted", "printf");
+
+    /** Formats with numbers in the system's language, by the method. */
+    private static final NavigableMap<String, String> IN_A_LANGUAGE = new TreeMap<>();
+
     private static final Map<String, ModuleReference> REFERENCES = new HashMap<>();
 
     /** Packages that the classes of a module name, by their own package. */
@@ -152,6 +165,7 @@ class StructureTest {
         if (PUBLIC.contains(own) && type.flags().has(AccessFlag.PUBLIC)) {
             noteApi(type);
         }
+        noteFormats(type);
         for (PoolEntry e : type.constantPool()) {
             // Class names, descriptors and generic signatures alike.
             if (e instanceof Utf8Entry text) {
@@ -166,6 +180,28 @@ class StructureTest {
                             USED.computeIfAbsent(module, u -> new TreeSet<>()).add(p);
                         }
                     }
+                }
+            }
+        }
+    }
+
+    private static void noteFormats(ClassModel type) {
+        for (MethodModel m : type.methods()) {
+            String format = "";
+            for (CodeElement e : m.code().map(CodeModel::elementList).orElse(List.of())) {
+                if (e instanceof ConstantInstruction c
+                        && c.constantValue() instanceof String s
+                        && s.contains("%")) {
+                    format = s;
+                } else if (e instanceof InvokeInstruction i
+                        && FORMATTERS.contains(i.name().stringValue())) {
+                    boolean theirs = i.owner().asInternalName().startsWith("java/");
+                    boolean inNone = i.type().stringValue().contains("Locale");
+                    if (theirs && !inNone && NUMBER.matcher(format).find()) {
+                        String name = m.methodName().stringValue();
+                        IN_A_LANGUAGE.put(type.thisClass().asInternalName() + "." + name, format);
+                    }
+                    format = "";
                 }
             }
         }
@@ -319,6 +355,12 @@ class StructureTest {
                         .filter(m -> m.startsWith(OURS))
                         .toList();
         assertEquals(List.of("io.jccl.bindings"), ours, out::toString);
+    }
+
+    /** So that a comma or other digits appear nowhere, whatever the system's language is. */
+    @Test
+    void numbersAreWrittenInNoLanguage() {
+        assertEquals(Map.of(), IN_A_LANGUAGE, "use %s, or String.format(Locale.ROOT, ...)");
     }
 
     /** Generated code is not counted. A table of calls has a method for each function it calls. */

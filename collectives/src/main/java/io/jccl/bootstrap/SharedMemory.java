@@ -15,6 +15,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
+import java.util.Locale;
 
 /** Files in shared memory that several processes map. */
 final class SharedMemory {
@@ -90,7 +91,7 @@ final class SharedMemory {
     }
 
     private static String mib(long bytes) {
-        return String.format("%.1f MiB", bytes / 1048576.0);
+        return String.format(Locale.ROOT, "%.1f MiB", bytes / 1048576.0);
     }
 
     /** Maps a file that another rank created. */

@@ -77,7 +77,7 @@ final class Poison {
         Given buffer = owner.getValue();
         IllegalStateException e =
                 new IllegalStateException(
-                        "a buffer of tier %s, %d bytes at 0x%x, was written to after it was given back: byte %d%s; the cause shows who took it, the suppressed stack who gave it back. Use no segment of it after that"
+                        "a buffer of tier %s, %s bytes at 0x%x, was written to after it was given back: byte %s%s; the cause shows who took it, the suppressed stack who gave it back. Use no segment of it after that"
                                 .formatted(
                                         tier,
                                         buffer.asked,

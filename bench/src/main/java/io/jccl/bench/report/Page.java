@@ -219,7 +219,7 @@ public final class Page {
             svg(
                     out,
                     c,
-                    "x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" "
+                    "x=\"%s\" y=\"%s\" width=\"%s\" height=\"%s\" "
                             .formatted(x, y, c.width(), c.height()));
             x += c.width() + GAP;
             high = Math.max(high, c.height());

@@ -134,7 +134,7 @@ public final class SelfTestCommand extends Subcommand {
             PrintWriter out = out();
             if (comm.rank() == 0) {
                 out.println(
-                        "# jccl %s selftest, --seed %d --thin %d, %d ranks on %s"
+                        "# jccl %s selftest, --seed %s --thin %s, %s ranks on %s"
                                 .formatted(
                                         Version.TEXT,
                                         number.getLong(0),

@@ -187,7 +187,7 @@ public final class SoakCommand extends Subcommand {
     private void print(String name, long seconds, List<String> grown) {
         PrintWriter out = out();
         out.println(
-                "# jccl %s soak, %d mixed operations, --seed %d, %s; %d s"
+                "# jccl %s soak, %s mixed operations, --seed %s, %s; %s s"
                         .formatted(Version.TEXT, operations, seed, name, seconds));
         out.print(format("%12s %14s %8s %8s%n", "operations", "resident MiB", "threads", "files"));
         for (Soak.Reading r : readings) {

@@ -315,7 +315,7 @@ final class TextReport {
         for (RasReport.Group g : ras.groups()) {
             line(
                     g.id(),
-                    String.format(
+                    format(
                             "%4d x %5d ranks, %5d gave data  %-8s  %s",
                             g.communicators(), g.size(), g.ranks(), g.status(), g.errors()));
         }

@@ -73,7 +73,7 @@ final class AllReduceSums implements ProbeRun.Sums {
         long most = Math.clamp(config.maxBytes(), SMALLEST * 4, LARGEST);
         int factor = (int) Math.sqrt((double) most / SMALLEST);
         String line =
-                "--engine %s -g %d -b %d -e %d -f %d -T %s --json=-"
+                "--engine %s -g %s -b %s -e %s -f %s -T %s --json=-"
                         .formatted(engine, ranks, SMALLEST, most, factor, TIMEOUT_SECONDS);
         StringWriter out = new StringWriter();
         StringWriter err = new StringWriter();

@@ -1,5 +1,7 @@
 package io.jccl.cli.topo;
 
+import static io.jccl.cli.shell.Text.format;
+
 import io.jccl.topology.Operation;
 import io.jccl.topology.Topology;
 import io.jccl.topology.cost.Algorithm;
@@ -49,7 +51,7 @@ record BestGpus(
         }
         if (subsets > MOST) {
             throw new IllegalArgumentException(
-                    String.format(
+                    format(
                             "--best %d of %d GPUs has %.0f subsets, and at most %d are tried: name"
                                     + " fewer GPUs with --gpus",
                             count, gpus.size(), subsets, MOST));

@@ -173,7 +173,7 @@ final class TrainReport {
         Run last = runs.getLast();
         TrainResult r = last.result();
         if (r.losses().isEmpty()) {
-            out.printf("# the checkpoint has %d steps already%n", r.first());
+            out.println("# the checkpoint has " + r.first() + " steps already");
             out.flush();
             return;
         }

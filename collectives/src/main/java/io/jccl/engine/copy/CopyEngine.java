@@ -374,7 +374,7 @@ public final class CopyEngine implements AutoCloseable {
     private RuntimeException failed(int result, Ready ready, CopyProgram.Step s) {
         CopyProgram p = ready.program;
         String what =
-                "%s of %d bytes a block: copy of %d bytes from rank %d (%s) to rank %d (%s) on %s"
+                "%s of %s bytes a block: copy of %s bytes from rank %s (%s) to rank %s (%s) on %s"
                         .formatted(
                                 p.op.command(),
                                 p.blockBytes,

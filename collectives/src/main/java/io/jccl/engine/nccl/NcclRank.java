@@ -348,7 +348,7 @@ public final class NcclRank extends EngineCommunicator
         }
         failures.fail(
                 new RankFailedException(
-                        "communicator '%s' was aborted by rank %d: %s"
+                        "communicator '%s' was aborted by rank %s: %s"
                                 .formatted(members.name(), rank(), reason)),
                 true);
     }
@@ -485,7 +485,7 @@ public final class NcclRank extends EngineCommunicator
 
     @Override
     public String toString() {
-        return "rank %d of %d of communicator '%s' on %s"
+        return "rank %s of %s of communicator '%s' on %s"
                 .formatted(rank(), size(), members.name(), device);
     }
 }
