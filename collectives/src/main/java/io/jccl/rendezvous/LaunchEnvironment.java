@@ -61,8 +61,13 @@ public record LaunchEnvironment(
     /** Set by MPICH's launcher; it does not identify the run. */
     private static final String HYDRA = "HYDI_CONTROL_FD";
 
+    private static final String HYDRA_LOCAL_RANK = "MPI_LOCALRANKID";
+    private static final String SLURM_RANK = "SLURM_PROCID";
+
     private static final String LOCAL_RANK = "LOCAL_RANK";
     private static final String LOCAL_SIZE = "LOCAL_WORLD_SIZE";
+
+    private static final String MPICH = "MPICH";
 
     private static final Launcher KUBERNETES =
             new Launcher(
@@ -94,16 +99,16 @@ public record LaunchEnvironment(
                             List.of(),
                             List.of("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid")),
                     new Launcher(
-                            "MPICH",
+                            MPICH,
                             "PMI_RANK",
                             List.of("PMI_SIZE"),
-                            "MPI_LOCALRANKID",
+                            HYDRA_LOCAL_RANK,
                             "MPI_LOCALNRANKS",
                             List.of(),
                             List.of("PMI_ID_JOB", HYDRA)),
                     new Launcher(
                             "Slurm",
-                            "SLURM_PROCID",
+                            SLURM_RANK,
                             List.of("SLURM_NTASKS"),
                             "SLURM_LOCALID",
                             "",
@@ -139,6 +144,9 @@ public record LaunchEnvironment(
             String rank = env.get(l.rank);
             String sizeVariable = l.sizeVariable(env);
             if (rank == null && (sizeVariable == null || l.equals(KUBERNETES) || isPod(env, l))) {
+                continue;
+            }
+            if (l.name.equals(MPICH) && isSlurms(env)) {
                 continue;
             }
             if (rank == null || sizeVariable == null) {
@@ -178,6 +186,13 @@ public record LaunchEnvironment(
      */
     private static boolean isPod(Map<String, String> env, Launcher l) {
         return KUBERNETES.size.containsAll(l.size) && env.containsKey(KUBERNETES.rank);
+    }
+
+    /** Whether Slurm has set the variables of PMI, as {@code srun --mpi=pmi2} does. */
+    private static boolean isSlurms(Map<String, String> env) {
+        return env.containsKey(SLURM_RANK)
+                && !env.containsKey(HYDRA)
+                && !env.containsKey(HYDRA_LOCAL_RANK);
     }
 
     private static IllegalArgumentException incomplete(

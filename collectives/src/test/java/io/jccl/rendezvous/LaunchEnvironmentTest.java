@@ -99,6 +99,10 @@ class LaunchEnvironmentTest {
                         + " | Slurm: 1 of 2, here -1 of 2, machines 1",
                 "SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_NNODES=4 SLURM_STEP_NUM_NODES=1"
                         + " SLURM_JOB_ID=4 | Slurm: 1 of 2, here -1 of 2, machines 1",
+                // srun --mpi=pmi2
+                SLURM
+                        + " PMI_FD=9 PMI_JOBID=77.0 PMI_RANK=6 PMI_SIZE=12"
+                        + " | Slurm: 6 of 12, here 2 of -1, machines 3",
                 "OMPI_COMM_WORLD_RANK=4 OMPI_COMM_WORLD_SIZE=5 OMPI_COMM_WORLD_LOCAL_SIZE=2"
                         + " PMIX_NAMESPACE=n | Open MPI: 4 of 5, here -1 of 2, machines 3",
             })
