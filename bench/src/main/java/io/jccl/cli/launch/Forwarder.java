@@ -59,10 +59,11 @@ final class Forwarder extends Thread {
 
     private boolean first = true;
 
-    /** Whether it waits for output, and since when. */
+    /** Whether it waits for output. */
     private volatile boolean reading;
 
-    private volatile long readingNanos;
+    /** When it began to, or had written the last line. */
+    private volatile long movedNanos;
 
     /**
      * Creates the thread.
@@ -87,21 +88,22 @@ final class Forwarder extends Thread {
     }
 
     /**
-     * Waits until all is forwarded, however slowly it is read; but not for what still has the pipe
-     * open and prints nothing, such as a process that the rank has left behind.
+     * Waits a moment for the rest to be forwarded, however slowly it is read; but not for what
+     * still has the pipe open and prints nothing, such as a process that the rank has left behind.
      *
      * @param endedNanos when the ranks had ended
      * @param silence how long to wait for further output
+     * @param patient whether to wait longer than that for who reads what is forwarded
+     * @return whether there is nothing to wait for any more
      */
-    void awaitRest(long endedNanos, Duration silence) throws InterruptedException {
-        while (!join(LOOK)) {
-            if (reading) {
-                long now = System.nanoTime();
-                if (Math.min(now - readingNanos, now - endedNanos) >= silence.toNanos()) {
-                    return;
-                }
-            }
+    boolean awaitRest(long endedNanos, Duration silence, boolean patient)
+            throws InterruptedException {
+        if (join(LOOK)) {
+            return true;
         }
+        long now = System.nanoTime();
+        return (reading || !patient)
+                && Math.min(now - movedNanos, now - endedNanos) >= silence.toNanos();
     }
 
     @Override
@@ -131,13 +133,12 @@ final class Forwarder extends Thread {
             }
         }
         if (line.size() > 0 || !begins) {
-            line.write('\n');
             forward(true);
         }
     }
 
     private int read(byte[] bytes) {
-        readingNanos = System.nanoTime();
+        movedNanos = System.nanoTime();
         reading = true;
         try {
             return from.read(bytes);
@@ -148,7 +149,7 @@ final class Forwarder extends Thread {
         }
     }
 
-    /** Forwards a line or a part of one. */
+    /** Forwards a line or a part of one; other ranks' lines follow, so each has an end there. */
     private void forward(boolean ends) {
         byte[] text = line.toByteArray();
         line.reset();
@@ -161,12 +162,14 @@ final class Forwarder extends Thread {
                 begins && to.timestamps
                         ? LocalTime.now(ZoneId.systemDefault()).format(TIME) + " "
                         : "";
-        StandardWriter.writeBytes(to.out, joined(begins ? time + to.mark : "", text));
+        String end = ends && (text.length == 0 || text[text.length - 1] != '\n') ? "\n" : "";
+        StandardWriter.writeBytes(to.out, joined(begins ? time + to.mark : "", text, end));
+        movedNanos = System.nanoTime();
         begins = ends;
         OutputStream copy = log;
         if (copy != null) {
             try {
-                copy.write(joined(time, text));
+                copy.write(joined(time, text, ""));
             } catch (IOException e) {
                 log = null;
                 unlogged.accept(e);
@@ -181,11 +184,11 @@ final class Forwarder extends Thread {
         return new String(text, StandardCharsets.ISO_8859_1).strip().equals(INCUBATING);
     }
 
-    private static byte[] joined(String prefix, byte[] text) {
-        byte[] start = prefix.getBytes(StandardCharsets.US_ASCII);
-        byte[] all = new byte[start.length + text.length];
-        System.arraycopy(start, 0, all, 0, start.length);
-        System.arraycopy(text, 0, all, start.length, text.length);
-        return all;
+    private static byte[] joined(String prefix, byte[] text, String suffix) {
+        ByteArrayOutputStream all = new ByteArrayOutputStream(prefix.length() + text.length + 1);
+        all.writeBytes(prefix.getBytes(StandardCharsets.US_ASCII));
+        all.writeBytes(text);
+        all.writeBytes(suffix.getBytes(StandardCharsets.US_ASCII));
+        return all.toByteArray();
     }
 }

@@ -33,7 +33,7 @@ import org.jspecify.annotations.Nullable;
 /** The processes of one run, or of one of its restarts, from their start to their end. */
 final class RankProcesses {
     /** How long to wait for killed processes, and for further output after the ranks' end. */
-    private static final long LAST_SECONDS = 2;
+    private static final Duration LAST = Duration.ofSeconds(2);
 
     /**
      * Some senders signal both a process and its group; a user cannot repeat a signal that fast.
@@ -116,6 +116,9 @@ final class RankProcesses {
     private @Nullable Signals received;
     private long receivedNanos;
 
+    /** Whether another signal has come: nothing is waited for. */
+    private volatile boolean hurried;
+
     /** The ranks that {@link #end} asked to end. */
     private List<ProcessHandle> asked = List.of();
 
@@ -180,7 +183,7 @@ final class RankProcesses {
 
     int run() throws InterruptedException {
         // Runs when a signal ends this process, such as that of Ctrl-C.
-        Thread hook = new Thread(this::end, "jccl-run-end");
+        Thread hook = new Thread(this::endAndForward, "jccl-run-end");
         Runtime.getRuntime().addShutdownHook(hook);
         Signals.Taken signals = Signals.take(this::receive);
         try {
@@ -191,10 +194,7 @@ final class RankProcesses {
             }
             int status = await();
             end();
-            long ended = System.nanoTime();
-            for (Forwarder f : forwarders) {
-                f.awaitRest(ended, Duration.ofSeconds(LAST_SECONDS));
-            }
+            awaitOutput(true);
             return status;
         } finally {
             end();
@@ -227,7 +227,7 @@ final class RankProcesses {
                 errLog = log(errName);
                 process = builder.start();
             } catch (IOException e) {
-                err.println("jccl run: rank " + rank + " could not be started: " + Text.message(e));
+                err.println("jccl run: rank " + rank + " could not be started: " + reason(e));
                 return false;
             }
             processes.add(process);
@@ -250,6 +250,12 @@ final class RankProcesses {
                     new Forwarder.Target(err, true, errLog, mark, times));
             return true;
         }
+    }
+
+    /** Without the lines in which the JDK guesses what else it could be. */
+    static String reason(IOException e) {
+        String first = Text.message(e).lines().findFirst().orElse("").strip();
+        return first.contains("Too many open files") ? first + "; raise ulimit -n" : first;
     }
 
     private String logName(int rank, String which) {
@@ -360,6 +366,7 @@ final class RankProcesses {
             long now = System.nanoTime();
             if (received != null) {
                 if (now - receivedNanos > SAME_SIGNAL_NANOS) {
+                    hurried = true;
                     tree(processes).forEach(ProcessHandle::destroyForcibly);
                     asked.forEach(ProcessHandle::destroyForcibly);
                 }
@@ -405,7 +412,7 @@ final class RankProcesses {
             awaitEnd(tree, start + limit);
             List<ProcessHandle> killed = tree.stream().filter(ProcessHandle::isAlive).toList();
             killed.forEach(ProcessHandle::destroyForcibly);
-            awaitEnd(killed, System.nanoTime() + TimeUnit.SECONDS.toNanos(LAST_SECONDS));
+            awaitEnd(killed, System.nanoTime() + LAST.toNanos());
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
         } finally {
@@ -415,6 +422,34 @@ final class RankProcesses {
             store.close();
         }
         LocalJob.cleanUp(id);
+    }
+
+    /** What a shutdown hook does: when it returns, the JVM halts, and with it the forwarders. */
+    private void endAndForward() {
+        end();
+        try {
+            awaitOutput(false);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    /**
+     * Waits until the output of the ranks, which have ended, is forwarded.
+     *
+     * @param patient whether to wait for a reader that takes nothing
+     */
+    private void awaitOutput(boolean patient) throws InterruptedException {
+        long ended = System.nanoTime();
+        List<Forwarder> all;
+        synchronized (this) {
+            all = List.copyOf(forwarders);
+        }
+        for (Forwarder f : all) {
+            while (!hurried && !f.awaitRest(ended, LAST, patient)) {
+                // A moment has passed.
+            }
+        }
     }
 
     private static void awaitEnd(List<ProcessHandle> all, long deadline)

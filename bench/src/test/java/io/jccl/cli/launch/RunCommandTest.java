@@ -394,6 +394,17 @@ public class RunCommandTest {
         assertEquals(1, text.lines().count(), text);
     }
 
+    @Test
+    void theReasonWhyARankCannotBeStartedIsOneLine() {
+        assertEquals(
+                "Bad file descriptor, error: 24 (Too many open files); raise ulimit -n",
+                RankProcesses.reason(
+                        new IOException(
+                                "Bad file descriptor, error: 24 (Too many open files) \n"
+                                        + "Possible reasons:\n")));
+        assertEquals("error=2", RankProcesses.reason(new IOException("error=2")));
+    }
+
     /** Neither the charset of the system nor a carriage return changes it. */
     @Test
     void outputIsForwardedByteForByte(@TempDir Path logs) throws IOException {
@@ -401,8 +412,9 @@ public class RunCommandTest {
         PrintWriter to = new StandardWriter(new PrintStream(bytes, false, US_ASCII));
         String script = "printf 'caf\\351 \\303\\251\\r50%%\\r100%%\\r\\nno end'";
         assertEquals(0, runShell(script, to, "-n", "1", "--log-dir", logs.toString()));
-        String expected = "caf\u00e9 \u00c3\u00a9\r50%\r100%\r\nno end\n";
-        assertEquals(expected, bytes.toString(ISO_8859_1));
+        String expected = "caf\u00e9 \u00c3\u00a9\r50%\r100%\r\nno end";
+        // Another rank's line may follow there.
+        assertEquals(expected + "\n", bytes.toString(ISO_8859_1));
         assertEquals(expected, Files.readString(logs.resolve("rank-0.out"), ISO_8859_1));
     }
 
@@ -636,6 +648,10 @@ public class RunCommandTest {
      */
     private static final class Launched implements AutoCloseable {
         private static final int RANKS = 3;
+
+        /** So many lines that they are still under way when the rank has ended. */
+        private static final int LAST_WORDS = 3000;
+
         private static final Pattern PID = Pattern.compile("(rank|child) ([0-9]+)");
 
         final Process launcher;
@@ -657,6 +673,7 @@ public class RunCommandTest {
                                         new Signal(name),
                                         s -> {
                                             System.out.println("got SIG" + s.getName());
+                                            System.out.print("last words\\n".repeat(%d));
                                             if (args[0].equals("false") || name.equals("TERM")) {
                                                 Runtime.getRuntime().halt(1);
                                             }
@@ -668,7 +685,8 @@ public class RunCommandTest {
                             Thread.sleep(600_000);
                         }
                     }
-                    """;
+                    """
+                            .formatted(LAST_WORDS);
             List<String> command = new ArrayList<>(jccl());
             if (System.getProperty("jdk.module.path", "").isEmpty()) {
                 command.addAll(1, List.of("-p", modulePath()));
@@ -745,13 +763,13 @@ public class RunCommandTest {
         }
 
         void assertEnds(int status) throws IOException, InterruptedException {
+            while (readLine() != null) {
+                // The rest, which the launcher waits for.
+            }
             assertTrue(launcher.waitFor(60, TimeUnit.SECONDS), "the launcher goes on");
             assertEquals(status, launcher.exitValue(), () -> "of " + lines);
             assertFalse(anyAlive(ranks));
             assertFalse(anyAlive(children));
-            while (readLine() != null) {
-                // The rest.
-            }
         }
 
         static boolean anyAlive(List<Long> pids) {
@@ -778,6 +796,10 @@ public class RunCommandTest {
             launched.assertEnds(128 + number);
             assertEquals(Launched.RANKS, launched.received(name), launched.lines::toString);
             assertFalse(launched.lines.toString().contains("failed first"));
+            // What they print while they end is not lost, either.
+            assertEquals(
+                    Launched.RANKS * Launched.LAST_WORDS,
+                    launched.lines.stream().filter(l -> l.endsWith("last words")).count());
         }
     }
 
