@@ -1,4 +1,3 @@
-import io.jccl.CollectiveTimeoutException;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.RankFailedException;
@@ -9,6 +8,7 @@ import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
+import io.jccl.error.JcclTimeoutException;
 import io.jccl.rendezvous.LaunchEnvironment;
 import io.jccl.rendezvous.Store;
 import java.io.IOException;
@@ -54,6 +54,7 @@ public class ElasticTrainer {
     }
 
     public static void main(String[] args) throws Exception {
+        Path folder = Files.createDirectories(Path.of(args[0]));
         int steps = Integer.parseInt(args[1]);
         int pause = args.length > 2 ? Integer.parseInt(args[2]) : 0;
         Device device =
@@ -65,8 +66,7 @@ public class ElasticTrainer {
                 Buffer weights = Device.host().allocate(DataType.FLOAT64, FEATURES);
                 Buffer gradient = Device.host().allocate(DataType.FLOAT64, FEATURES);
                 Buffer shared = device.allocate(DataType.FLOAT64, FEATURES)) {
-            ElasticTrainer trainer =
-                    new ElasticTrainer(Path.of(args[0]), store, comm.rank(), shared);
+            ElasticTrainer trainer = new ElasticTrainer(folder, store, comm.rank(), shared);
             trainer.load(weights);
             // The ranks of this communicator by their identities.
             List<Integer> ranks = new ArrayList<>();
@@ -74,29 +74,36 @@ public class ElasticTrainer {
                 ranks.add(r);
             }
             System.out.println("process " + ProcessHandle.current().pid());
+            boolean failed = false;
             for (int round = 0; trainer.step < steps; ) {
                 try {
-                    trainer.train(comm, weights, gradient);
-                    Thread.sleep(pause);
-                } catch (RankFailedException | CollectiveTimeoutException | NcclException e) {
-                    List<Integer> left = trainer.survivors(++round, ranks.size());
-                    List<Integer> excluded = new ArrayList<>();
-                    for (int r = 0; r < ranks.size(); r++) {
-                        if (!left.contains(ranks.get(r))) {
-                            excluded.add(r);
+                    if (failed) {
+                        List<Integer> left = trainer.survivors(round, ranks.size());
+                        List<Integer> excluded = new ArrayList<>();
+                        for (int r = 0; r < ranks.size(); r++) {
+                            if (!left.contains(ranks.get(r))) {
+                                excluded.add(r);
+                            }
+                        }
+                        Communicator less = comm.shrink(excluded, true);
+                        comm.close();
+                        comm = less;
+                        ranks = left;
+                        trainer.agree(comm, weights, gradient);
+                        failed = false;
+                        if (comm.rank() == 0) {
+                            trainer.save(weights, "checkpoint-regrouped");
+                            trainer.save(weights, "checkpoint");
+                            System.out.println(
+                                    comm.size() + " ranks go on after step " + trainer.step);
                         }
                     }
-                    Communicator less = comm.shrink(excluded, true);
-                    comm.close();
-                    comm = less;
-                    ranks = left;
-                    trainer.agree(comm, weights, gradient);
-                    if (comm.rank() == 0) {
-                        trainer.save(weights, "checkpoint-regrouped");
-                        trainer.save(weights, "checkpoint");
-                        System.out.println(
-                                comm.size() + " ranks go on after step " + trainer.step);
-                    }
+                    trainer.train(comm, weights, gradient);
+                    Thread.sleep(pause);
+                } catch (RankFailedException | JcclTimeoutException | NcclException e) {
+                    // Another one may fail while they regroup: then they do so once more.
+                    failed = true;
+                    round++;
                 }
             }
             if (comm.rank() == 0) {

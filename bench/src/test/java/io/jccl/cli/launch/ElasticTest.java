@@ -36,7 +36,10 @@ class ElasticTest {
 
     @TempDir private static Path classes;
 
-    private static List<String> program = List.of();
+    private static List<String> usual = List.of();
+
+    /** Java's arguments for the trainer, if it is not the usual one. */
+    private List<String> program = List.of();
 
     /** Hears each line as it is printed. */
     private static final class Lines extends StringWriter {
@@ -65,10 +68,10 @@ class ElasticTest {
         arguments.addAll(List.of(options));
         arguments.add("--");
         arguments.addAll(flags);
-        if (program.isEmpty()) {
-            program = RunCommandTest.compiled(classes, TRAINER);
+        if (usual.isEmpty()) {
+            usual = RunCommandTest.compiled(classes, TRAINER);
         }
-        arguments.addAll(program);
+        arguments.addAll(program.isEmpty() ? usual : program);
         arguments.addAll(List.of("" + where, "" + STEPS, Integer.toString(pause), device));
         return Main.execute(
                 "run",
@@ -141,6 +144,32 @@ class ElasticTest {
         assertEquals(
                 loss.getFirst().replaceFirst(".*loss ", ""),
                 out.with("loss ").getFirst().replaceFirst(".*loss ", ""));
+    }
+
+    /** In a folder that the trainer makes. */
+    @Tag("exhaustive")
+    @Test
+    void twoOfFourGoOnWhenOneFailsWhileTheyRegroup() throws Exception {
+        String regroups = "Communicator less = comm.shrink(";
+        String source = Files.readString(TRAINER);
+        assertTrue(source.contains(regroups));
+        String fails =
+                "if (round == 1 && trainer.identity == 1) { Runtime.getRuntime().halt(9); }\n";
+        program =
+                RunCommandTest.compiled(
+                        folder,
+                        Files.writeString(
+                                folder.resolve("" + TRAINER.getFileName()),
+                                source.replace(regroups, fails + regroups)));
+        Thread killer = killer(0, o -> !o.with("step 50").isEmpty());
+        int status =
+                train(folder.resolve("new"), 4, "-n", "4", "--min-ranks", "2", "--grace", "5");
+        killer.interrupt();
+        killer.join();
+        assertEquals(0, status, () -> err.lines + "" + out.lines);
+        assertEquals(1, err.with("rank 1 failed too, with status 9").size(), err.lines::toString);
+        assertEquals(1, out.with("2 ranks go on after step ").size(), out.lines::toString);
+        assertEquals(1, out.with("loss ").size(), out.lines::toString);
     }
 
     /**
