@@ -8,6 +8,7 @@ import io.jccl.device.Device;
 import io.jccl.error.JcclException;
 import io.jccl.internal.Deadline;
 import io.jccl.rendezvous.Store;
+import java.time.Duration;
 import java.util.UUID;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.FutureTask;
@@ -25,11 +26,18 @@ import org.jspecify.annotations.Nullable;
 final class Joining {
     private static final long LOOK_MILLIS = 20;
 
+    /** Spark asks once a second whether all tasks have come. */
+    private static final Duration LEAST = Duration.ofSeconds(3);
+
     private final BarrierTaskContext context;
     private final Device device;
     private final CommunicatorOptions options;
     private final int rank;
     private final int size;
+
+    /** How long to wait for the other tasks. */
+    private final Duration patience;
+
     private final FutureTask<Communicator> work = new FutureTask<>(this::join);
 
     /** Whether all tasks have joined. */
@@ -44,12 +52,15 @@ final class Joining {
         this.options = options;
         this.rank = context.partitionId();
         this.size = context.numPartitions();
+        Duration timeout = options.timeout();
+        this.patience = timeout.compareTo(LEAST) < 0 ? LEAST : timeout;
     }
 
     Communicator await() {
         Thread.ofPlatform().daemon().name("jccl-spark-join-" + rank).start(work);
-        long deadline = Deadline.after(options.timeout());
+        long deadline = Deadline.after(patience);
         boolean done = false;
+        String why = TaskGuard.name(context) + " no longer joins";
         try {
             while (true) {
                 try {
@@ -61,7 +72,9 @@ final class Joining {
                         throw new TaskKilledException(SparkInternals.killReason(context));
                     }
                     if (!gathered && System.nanoTime() - deadline > 0) {
-                        throw absent();
+                        CollectiveTimeoutException absent = absent();
+                        why = String.valueOf(absent.getMessage());
+                        throw absent;
                     }
                 }
             }
@@ -77,7 +90,7 @@ final class Joining {
                             TaskGuard.name(context) + " was interrupted while it joined", e);
         } finally {
             if (!done) {
-                abandon();
+                abandon(why);
             }
         }
     }
@@ -94,15 +107,15 @@ final class Joining {
                 ("rank %s of %s (%s) waited %s for the other tasks to join, but not all came."
                                 + " Check that every task of the stage calls"
                                 + " SparkCommunicator.join, as often as the others")
-                        .formatted(rank, size, TaskGuard.name(context), options.timeout()));
+                        .formatted(rank, size, TaskGuard.name(context), patience));
     }
 
-    private void abandon() {
+    private void abandon(String why) {
         synchronized (this) {
             abandoned = true;
         }
         if (!gathered) {
-            SparkInternals.endWaiting(context, TaskGuard.name(context) + " no longer joins");
+            SparkInternals.endWaiting(context, why);
         }
     }
 

@@ -16,7 +16,7 @@ final class SparkInternals {
     /**
      * Ends an {@link org.apache.spark.BarrierTaskContext#allGather} on another thread. Otherwise it
      * ends only when Spark kills the task, or after {@code spark.barrier.sync.timeout}, which is a
-     * year.
+     * year. Spark then takes the task for killed, for the reason given.
      */
     static void endWaiting(TaskContext context, String reason) {
         context.markInterrupted(reason);
