@@ -13,6 +13,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Graph;
 import io.jccl.device.Stream;
+import io.jccl.engine.Descendants;
 import io.jccl.error.JcclException;
 import io.jccl.rendezvous.Store;
 import io.jccl.testfake.FakeBuild;
@@ -248,6 +249,7 @@ class NcclLifecycleTest {
                                             NcclRanks.nccl(c).shrink(List.of(), false)) {
                                         assertEquals(c.rank(), all.rank());
                                         assertEquals(1, NcclRanks.sum(all, c.rank()));
+                                        assertEquals(List.of(all), Descendants.of(c));
                                     }
                                 }));
     }
@@ -300,6 +302,7 @@ class NcclLifecycleTest {
                                 NcclCommunicator less = NcclRanks.nccl(c).shrink(List.of(2), true);
                                 rest.add(less);
                                 assertEquals(2, less.size());
+                                assertEquals(List.of(less), Descendants.of(c));
                             });
                     NcclRanks.each(rest, c -> assertEquals(1, NcclRanks.sum(c, c.rank())));
                     NcclRanks.each(rest, Communicator::close);

@@ -28,9 +28,10 @@ import scala.reflect.ClassTag$;
  * machine or many. Without GPUs it is the host engine, which needs all tasks on one machine; tasks
  * on several machines are refused with a message that lists where each runs.
  *
- * <p>The communicator ends with the task: it is closed when the task completes. If the task fails
- * or Spark kills it, the communicator is aborted, so that no other task waits for it. Pass a
- * communicator from {@link Communicator#split} to {@link #tie}.
+ * <p>The communicator ends with the task, and with it all that {@link Communicator#split} and
+ * {@link Communicator#shrink} made from it: they are closed when the task completes. If the task
+ * fails or Spark kills it, they are aborted, so that no other task waits for it. Pass a
+ * communicator that the task has from elsewhere to {@link #tie}.
  *
  * <p><b>Threads:</b> any; the communicator has its own thread rule.
  */
@@ -55,9 +56,11 @@ public final class SparkCommunicator {
      * second, and the start of the engine.
      *
      * @param context this task's
-     * @param options settings, equal on all tasks. The timeout applies to each of the two steps
+     * @param options settings, equal on all tasks. The timeout applies to each of the two steps, to
+     *     the first one as at least 3 s
      * @return this task's rank
-     * @throws CollectiveTimeoutException if the other tasks do not join within the timeout
+     * @throws CollectiveTimeoutException if the other tasks do not join within the timeout. Spark
+     *     then kills the task for this reason: it cannot continue even if it catches the exception
      * @throws TaskKilledException if Spark kills the task while it joins, as it does when another
      *     task of the stage fails
      * @throws JcclException if there is no engine for tasks at these places; thrown on all of them
@@ -73,7 +76,8 @@ public final class SparkCommunicator {
      * @param device a CUDA device for NCCL, or the host device; of the same kind on all tasks
      * @param options settings, equal on all tasks
      * @return this task's rank
-     * @throws CollectiveTimeoutException if the other tasks do not join within the timeout
+     * @throws CollectiveTimeoutException if the other tasks do not join within the timeout; the
+     *     task cannot continue after this
      * @throws TaskKilledException if Spark kills the task while it joins
      * @throws JcclException if there is no engine for tasks at these places; thrown on all of them
      * @see #join(BarrierTaskContext, CommunicatorOptions)
@@ -86,13 +90,13 @@ public final class SparkCommunicator {
     }
 
     /**
-     * Ties a communicator to a task: it is closed when the task completes, and aborted before if
-     * the task fails or Spark kills it. {@link #join} has already done so for the communicator it
-     * returns.
+     * Ties a communicator to a task: it and all that was made from it are closed when the task
+     * completes, and aborted before if the task fails or Spark kills it. {@link #join} has already
+     * done so for the communicator it returns.
      *
      * @param <C> kind of communicator
      * @param context the task's
-     * @param communicator one from {@link Communicator#split}
+     * @param communicator one that was neither made by {@link #join} nor from such a one
      * @return the communicator
      */
     public static <C extends Communicator> C tie(TaskContext context, C communicator) {

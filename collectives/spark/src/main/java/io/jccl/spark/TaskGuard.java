@@ -1,6 +1,10 @@
 package io.jccl.spark;
 
 import io.jccl.Communicator;
+import io.jccl.engine.Descendants;
+import io.jccl.internal.Closing;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.TaskContext;
@@ -8,8 +12,8 @@ import org.apache.spark.util.TaskCompletionListener;
 import org.apache.spark.util.TaskFailureListener;
 
 /**
- * Ends a communicator with its task. Spark kills a task by a flag in its context, which a thread
- * waiting in an operation does not see; so another thread polls it.
+ * Ends a communicator, and what was made from it, with its task. Spark kills a task by a flag in
+ * its context, which a thread waiting in an operation does not see; so another thread polls it.
  */
 final class TaskGuard implements TaskFailureListener, TaskCompletionListener {
     private static final long LOOK_MILLIS = 20;
@@ -64,13 +68,23 @@ final class TaskGuard implements TaskFailureListener, TaskCompletionListener {
     }
 
     private void abortAsKilled() {
-        communicator.abort(
-                "Spark killed " + name(context) + ": " + SparkInternals.killReason(context));
+        abort("Spark killed " + name(context) + ": " + SparkInternals.killReason(context));
+    }
+
+    private void abort(String reason) {
+        all().forEach(c -> c.abort(reason));
+    }
+
+    /** The communicator and, before it, what was made from it. */
+    private List<Communicator> all() {
+        List<Communicator> all = new ArrayList<>(Descendants.of(communicator));
+        all.add(communicator);
+        return all;
     }
 
     @Override
     public void onTaskFailure(TaskContext context, Throwable error) {
-        communicator.abort(name(context) + " failed: " + error);
+        abort(name(context) + " failed: " + error);
     }
 
     @Override
@@ -81,7 +95,7 @@ final class TaskGuard implements TaskFailureListener, TaskCompletionListener {
                 // The work of a killed task is not waited for.
                 abortAsKilled();
             }
-            communicator.close();
+            Closing.all(all());
         } finally {
             afterwards.run();
         }

@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.jccl.CollectiveTimeoutException;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.ReduceOp;
@@ -183,9 +184,7 @@ class LocalClusterTest {
                                     Communicator comm = SparkCommunicator.join(context);
                                     sum(comm, 1);
                                     Communicator pair =
-                                            SparkCommunicator.tie(
-                                                    context,
-                                                    Objects.requireNonNull(comm.split(0, 0)));
+                                            Objects.requireNonNull(comm.split(0, 0));
                                     Files.createFile(Path.of(folder, "" + comm.rank()));
                                     // Rank 1 waits for a message, rank 0 for rank 1: for ever.
                                     if (comm.rank() == 1) {
@@ -208,6 +207,53 @@ class LocalClusterTest {
         }
     }
 
+    /** What is left open would keep its memory and a thread. */
+    @Test
+    void whatWasMadeFromACommunicatorEndsWithTheTaskToo() {
+        List<String> said =
+                cluster.run(
+                        RANKS,
+                        (context, rows) -> {
+                            Communicator comm = SparkCommunicator.join(context);
+                            try (Communicator pair = Objects.requireNonNull(comm.split(0, 0))) {
+                                return "" + sum(pair.shrink(List.of(), false), 1);
+                            }
+                        });
+        assertEquals(List.of("2.0", "2.0"), said);
+        assertEquals(List.of("[]", "[]"), cluster.threads(RANKS));
+    }
+
+    /** Spark kills it, since that ends its wait, for the same reason. */
+    @Test
+    void aTaskThatCatchesTheTimeoutOfItsJoinEndsForThatReason() {
+        SparkException e =
+                assertThrows(
+                        SparkException.class,
+                        () ->
+                                cluster.run(
+                                        RANKS,
+                                        (context, rows) -> {
+                                            try {
+                                                joinAlone(context);
+                                            } catch (CollectiveTimeoutException late) {
+                                                return "without";
+                                            }
+                                            return "";
+                                        }));
+        String message = String.valueOf(e.getMessage());
+        assertTrue(message.contains("TaskKilled (rank 0 of 2 (task 0 of stage "), message);
+        assertTrue(message.contains("waited PT3S for the other tasks to join"), message);
+    }
+
+    /** Rank 1 does not join; Spark itself needs a second for a join. */
+    private static void joinAlone(BarrierTaskContext context) throws InterruptedException {
+        if (context.partitionId() == 0) {
+            join(context, Duration.ofSeconds(1));
+        } else {
+            Thread.sleep(Duration.ofSeconds(5));
+        }
+    }
+
     @Test
     void whoWaitsForATaskThatDoesNotJoinGivesUp() {
         SparkException e =
@@ -217,11 +263,7 @@ class LocalClusterTest {
                                 cluster.run(
                                         RANKS,
                                         (context, rows) -> {
-                                            if (context.partitionId() == 0) {
-                                                join(context, Duration.ofSeconds(2));
-                                            } else {
-                                                Thread.sleep(Duration.ofSeconds(4));
-                                            }
+                                            joinAlone(context);
                                             return "";
                                         }));
         assertTrue(
@@ -229,7 +271,7 @@ class LocalClusterTest {
                         .contains("CollectiveTimeoutException: rank 0 of 2 (task 0 of stage "),
                 e::getMessage);
         assertTrue(
-                String.valueOf(e.getMessage()).contains("waited PT2S for the other tasks to join"),
+                String.valueOf(e.getMessage()).contains("waited PT3S for the other tasks to join"),
                 e::getMessage);
     }
 

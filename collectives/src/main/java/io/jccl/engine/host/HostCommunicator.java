@@ -8,6 +8,7 @@ import io.jccl.bootstrap.ControlBlock;
 import io.jccl.device.Buffer;
 import io.jccl.device.host.HostBuffer;
 import io.jccl.engine.Batch;
+import io.jccl.engine.Descendants;
 import io.jccl.engine.QueuedWork;
 import io.jccl.engine.Request;
 import io.jccl.error.JcclException;
@@ -415,7 +416,7 @@ final class HostCommunicator extends HostRank {
         }
         try {
             SharedMemoryTransport child = fabric.split(rank, number, colour, ranks, barrier);
-            return new HostCommunicator(child, own, options).plan(child.plan());
+            return made(child, own);
         } catch (RuntimeException e) {
             throw failed(e);
         }
@@ -435,7 +436,11 @@ final class HostCommunicator extends HostRank {
         }
         int own = Arrays.binarySearch(left, rank);
         SharedMemoryTransport child = fabric.shrink(rank, left, own, options.timeout());
-        return new HostCommunicator(child, own, options).plan(child.plan());
+        return made(child, own);
+    }
+
+    private HostCommunicator made(SharedMemoryTransport child, int own) {
+        return Descendants.add(this, new HostCommunicator(child, own, options).plan(child.plan()));
     }
 
     @Override

@@ -6,6 +6,7 @@ import io.jccl.bindings.generated.nccl.nccl_h;
 import io.jccl.bootstrap.RankInfo;
 import io.jccl.device.cuda.CudaDevice;
 import io.jccl.device.cuda.CudaRuntime;
+import io.jccl.engine.Descendants;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
@@ -153,7 +154,7 @@ final class ChildCommunicators {
                                         "pass the same list to shrink on all that remain")));
         made.afterClose(rank.afterClose());
         rank.afterClose(null);
-        return made;
+        return Descendants.add(rank, made);
     }
 
     NcclRank grow(String name, int size) {
@@ -232,7 +233,7 @@ final class ChildCommunicators {
             AfterClose then = rank.afterClose();
             child.afterClose(then == null ? null : then.shared());
             done = true;
-            return child;
+            return Descendants.add(rank, child);
         } finally {
             if (!done) {
                 NcclInit.abandoning(nccl, device, resources, slot, task, rank.handle()::hasEnded)
