@@ -100,6 +100,23 @@ class PlanTimeTest {
         assertTrue(out.toString().contains("--gpu-type"), "the guess is noted");
     }
 
+    /** The first copy is of one layer; further copies beside it make no step faster. */
+    @Test
+    void moreCopiesAreNotFaster() throws IOException {
+        String line =
+                "--model llama3-8b --machine H100x1 --micro-batch 4 --accumulate 4 --zero 0"
+                        + " --recompute full --offload-parameters host";
+        JsonNode some = json(line).get("time");
+        JsonNode more = json(line + " --offload-activations host").get("time");
+        double before = some.get("step_seconds").asDouble();
+        double after = more.get("step_seconds").asDouble();
+        assertTrue(after >= before, after + " after " + before);
+        for (JsonNode copy : more.get("transfers")) {
+            double part = copy.get("exposed_seconds").asDouble() / copy.get("seconds").asDouble();
+            assertTrue(part < 0.02, copy::toString);
+        }
+    }
+
     @Test
     void withoutOverlapItIsSlower() throws IOException {
         String line = "--model llama3-8b --machine A100x8 --zero 3";

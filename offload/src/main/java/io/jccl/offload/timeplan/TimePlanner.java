@@ -198,11 +198,16 @@ public final class TimePlanner {
         if (some.isEmpty()) {
             return;
         }
-        double calls = some.stream().mapToLong(Traffic::calls).sum();
-        double first = calls > 1 ? together / calls : together / Math.max(1, work.layers());
+        boolean copies = some.getFirst().group() == Group.MACHINE;
+        // A copy is of a layer, in each micro-batch.
+        double calls =
+                copies
+                        ? Math.max(1, work.layers()) * job.batch().accumulation()
+                        : some.stream().mapToLong(Traffic::calls).sum();
+        double first = together / calls;
         double waits = !overlap || window == 0 ? together : Math.max(first, together - window);
         double each = sum(some);
-        if (some.getFirst().group() != Group.MACHINE) {
+        if (!copies) {
             waits += Constants.SHIPPED.get("interference") * Math.max(0, together - waits);
         }
         for (Traffic one : some) {
