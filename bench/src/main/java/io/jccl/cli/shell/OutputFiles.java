@@ -3,6 +3,7 @@ package io.jccl.cli.shell;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.InvalidPathException;
+import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -133,12 +134,20 @@ public final class OutputFiles {
      */
     public void checkNotRead(List<Path> read) throws IOException {
         for (Path file : read) {
-            String option = Files.exists(file) ? options.get(file.toRealPath()) : null;
+            String option = Files.exists(file) ? optionOf(file) : null;
             if (option != null) {
                 throw new ParameterException(
                         line,
                         option + " '" + file + "' is also a file to read; give another to write");
             }
+        }
+    }
+
+    private @Nullable String optionOf(Path file) throws IOException {
+        try {
+            return options.get(file.toRealPath());
+        } catch (NoSuchFileException e) {
+            return null; // a pipe, or a file without a name
         }
     }
 }

@@ -10,11 +10,14 @@ import io.jccl.internal.AtomicFile;
 import java.io.IOException;
 import java.io.OutputStream;
 import java.nio.ByteBuffer;
+import java.nio.channels.Pipe;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
 import java.nio.file.LinkOption;
 import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
@@ -219,6 +222,28 @@ class OutputTest {
                 .add("--html", Path.of("/dev/null"))
                 .add("--dot", Path.of("/dev/null"))
                 .checkNotRead(List.of(folder, folder.resolve("c")));
+    }
+
+    /** What /dev/stdin and a shell's {@code <(...)} lead to has no path. */
+    @Test
+    void aPipeThatIsReadIsNotAFileToWrite() throws IOException {
+        OutputFiles files =
+                new OutputFiles(new CommandLine(CommandSpec.create()))
+                        .add("--json", folder.resolve("a"));
+        List<Path> pipes = new ArrayList<>();
+        Pipe pipe = Pipe.open();
+        try (Pipe.SourceChannel source = pipe.source();
+                Pipe.SinkChannel sink = pipe.sink();
+                DirectoryStream<Path> open = Files.newDirectoryStream(Path.of("/proc/self/fd"))) {
+            for (Path fd : open) {
+                if (Files.isSymbolicLink(fd)
+                        && Files.readSymbolicLink(fd).toString().startsWith("pipe:")) {
+                    pipes.add(fd);
+                }
+            }
+            assertTrue(source.isOpen() && sink.isOpen() && !pipes.isEmpty());
+            files.checkNotRead(pipes);
+        }
     }
 
     @Test
