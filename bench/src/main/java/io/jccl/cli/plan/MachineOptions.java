@@ -127,10 +127,8 @@ final class MachineOptions {
         if (topology.gpus().isEmpty()) {
             throw new IllegalArgumentException(file + " has no GPU; give a machine that has");
         }
-        return Hardware.of(
-                file.getFileName().toString(),
-                topology,
-                named == null ? GpuType.of(topology.gpus().getFirst()) : named,
-                given);
+        return named == null
+                ? Hardware.of(options.name(), topology, given)
+                : Hardware.of(options.name(), topology, named, given);
     }
 }

@@ -117,6 +117,52 @@ class PlanTimeTest {
         }
     }
 
+    private Path pair(String model) throws IOException {
+        return Files.writeString(
+                folder.resolve("pair.txt"),
+                """
+                GPU 0: NAME (UUID: GPU-0)
+                GPU 1: NAME (UUID: GPU-1)
+                \tGPU0\tGPU1
+                GPU0\t X \tPHB
+                GPU1\tPHB\t X
+                """
+                        .replace("NAME", model));
+    }
+
+    /** A named GPU is that one, or the user says which; one without a name is noted as a guess. */
+    @Test
+    void theFilesGpuIsNotTakenForAnother() throws IOException {
+        String common = "--model gpt2-1.5b --precision fp16 -g 1 --machine ";
+        JsonNode named = json(common + pair("Tesla V100-SXM2-16GB"));
+        assertEquals(16L << 30, named.at("/machine/device_bytes").asLong());
+        assertEquals(0, execute(common + pair("Tesla V100-SXM2-16GB")));
+        assertFalse(out.toString().contains("Note:"), out::toString);
+        assertEquals(2, execute(common + pair("NVIDIA A10G")));
+        assertTrue(err.toString().contains("NVIDIA A10G, is not known; give --gpu-type"));
+        assertEquals(0, execute(common + pair("NVIDIA A10G") + " --gpu-type A10"), err::toString);
+        Path xml =
+                Files.writeString(
+                        folder.resolve("topology.xml"),
+                        """
+                        <system version="1">
+                          <cpu numaid="0" arch="x86_64" vendor="AuthenticAMD" familyid="175" modelid="33">
+                            <pci busid="0000:01:00.0" class="0x030200" link_speed="16.0 GT/s PCIe" link_width="16">
+                              <gpu dev="0" sm="86" rank="0" gdr="0"/>
+                            </pci>
+                          </cpu>
+                        </system>
+                        """);
+        assertEquals(0, execute(common + xml), err::toString);
+        String note =
+                "Note: the GPUs are taken to be 3090, the usual ones of compute capability 8.6;"
+                        + " name them with --gpu-type";
+        assertTrue(out.toString().contains(note), out::toString);
+        out.getBuffer().setLength(0);
+        assertEquals(0, execute(common + xml + " --gpu-type A10"), err::toString);
+        assertFalse(out.toString().contains("Note:"), out::toString);
+    }
+
     @Test
     void withoutOverlapItIsSlower() throws IOException {
         String line = "--model llama3-8b --machine A100x8 --zero 3";

@@ -6,6 +6,9 @@ import java.util.Comparator;
 import java.util.List;
 import java.util.Locale;
 import java.util.Optional;
+import java.util.Set;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 
 /**
  * Data sheet values of a GPU. The shipped ones are in the resource {@code gpus.tsv} of this
@@ -40,6 +43,12 @@ public record GpuType(
     /** The shipped ones. */
     public static final List<GpuType> ALL =
             Resource.lines("gpus.tsv").stream().skip(1).map(GpuType::parse).toList();
+
+    /** Words of a name that make it that of another card, with other memory or speed. */
+    private static final Set<String> VARIANTS =
+            Set.of("TI", "SUPER", "D", "LAPTOP", "MOBILE", "NVL", "3E");
+
+    private static final Pattern MEMORY = Pattern.compile("(\\d+)GB?");
 
     private static GpuType parse(String line) {
         String[] c = line.split("\t", -1);
@@ -77,49 +86,71 @@ public record GpuType(
     }
 
     /**
-     * The type of a topology's GPU: by its model, or else the usual one of its compute capability.
+     * The type of a topology's GPU: by its model if the topology has one, or else the usual one of
+     * its compute capability.
      *
      * @param gpu the GPU
      * @return the type
-     * @throws IllegalArgumentException if neither is known; the message names the option
+     * @throws IllegalArgumentException if the model is unknown, or there is none and no usual type;
+     *     the message names the option
      */
     public static GpuType of(Gpu gpu) {
         String model = gpu.model();
-        Optional<GpuType> named = model == null ? Optional.empty() : ofModel(model);
-        if (named.isPresent()) {
-            return named.get();
-        }
-        String usual =
-                switch (gpu.sm()) {
-                    case 70 -> "V100";
-                    case 80 -> "A100";
-                    case 86 -> "3090";
-                    case 89 -> "4090";
-                    case 90 -> "H100";
-                    case 100 -> "B200";
-                    default ->
-                            throw new IllegalArgumentException(
-                                    "the type of "
-                                            + gpu.name()
-                                            + (model == null ? "" : ", " + model + ",")
-                                            + " is not known; give --gpu-type, one of "
-                                            + names());
-                };
-        return of(usual);
+        Optional<GpuType> known = model == null ? usual(gpu.sm()) : ofModel(model);
+        return known.orElseThrow(() ->
+                new IllegalArgumentException(
+                        "the type of "
+                                + gpu.name()
+                                + (model == null ? "" : ", " + model + ",")
+                                + " is not known; give --gpu-type, one of "
+                                + names()));
+    }
+
+    private static Optional<GpuType> usual(int sm) {
+        return switch (sm) {
+            case 70 -> find("V100");
+            case 80 -> find("A100");
+            case 86 -> find("3090");
+            case 89 -> find("4090");
+            case 90 -> find("H100");
+            case 100 -> find("B200");
+            default -> Optional.empty();
+        };
     }
 
     /**
-     * The type of a GPU by the driver's name for it: the longest name that matches, H100-PCIe
-     * before H100.
+     * The type of a GPU by the driver's name for it: the most words that match, H100-PCIe before
+     * H100. Memory in the name counts: A100-SXM4-40GB is A100-40.
      *
      * @param model such as {@code NVIDIA H100 80GB HBM3}
      * @return the type, if it is known
      */
     public static Optional<GpuType> ofModel(String model) {
-        String plain = plain(model);
+        List<String> words = words(model);
         return ALL.stream()
-                .filter(g -> plain.contains(plain(g.name)))
-                .max(Comparator.comparingInt(g -> g.name.length()));
+                .filter(g -> g.isNamedBy(words))
+                .max(Comparator.comparingInt(g -> g.words().size()));
+    }
+
+    /** The words of the name without the memory. */
+    private List<String> words() {
+        return words(name.replaceFirst("-\\d+$", ""));
+    }
+
+    private boolean isNamedBy(List<String> words) {
+        List<String> own = words();
+        return words.containsAll(own)
+                && words.stream().allMatch(w -> own.contains(w) || !VARIANTS.contains(w))
+                && words.stream().allMatch(this::hasMemory);
+    }
+
+    /** False if the word is an amount of memory, and not this type's. */
+    private boolean hasMemory(String word) {
+        Matcher m = MEMORY.matcher(word);
+        // The GB of a Grace Hopper are its processor's.
+        return !m.matches()
+                || (word.endsWith("B") && name.startsWith("GH"))
+                || m.group(1).equals(String.valueOf(bytes >> 30));
     }
 
     /** Compute capability times ten, as far as the constants depend on it. */
@@ -135,8 +166,8 @@ public record GpuType(
         return String.join(", ", ALL.stream().map(GpuType::name).toList());
     }
 
-    private static String plain(String text) {
-        return text.toUpperCase(Locale.ROOT).replaceAll("[^A-Z0-9]", "");
+    private static List<String> words(String text) {
+        return List.of(text.toUpperCase(Locale.ROOT).split("[^A-Z0-9]+", -1));
     }
 
     /**

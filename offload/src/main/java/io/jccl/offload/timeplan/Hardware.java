@@ -3,6 +3,7 @@ package io.jccl.offload.timeplan;
 import io.jccl.offload.memplan.AttentionKernel;
 import io.jccl.offload.memplan.Job;
 import io.jccl.offload.memplan.Precision;
+import io.jccl.topology.Gpu;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Source;
 import io.jccl.topology.Topology;
@@ -111,6 +112,43 @@ public record Hardware(
     }
 
     /**
+     * A machine by its topology, whose GPUs are of the type that {@link GpuType#of(Gpu)} finds; a
+     * note says so if the topology does not name them.
+     *
+     * @param name for display
+     * @param machine its links; at least one GPU
+     * @param given overrides of the shipped figures
+     * @return the machine
+     * @throws IllegalArgumentException if the type is unknown
+     */
+    public static Hardware of(String name, Topology machine, Given given) {
+        Gpu gpu = machine.gpus().getFirst();
+        GpuType type = GpuType.of(gpu);
+        Hardware found = of(name, machine, type, given);
+        if (gpu.model() != null) {
+            return found;
+        }
+        String why =
+                gpu.smSource() == Source.DEFAULT
+                        ? "a guess by their links"
+                        : "the usual ones of compute capability "
+                                + gpu.sm() / 10
+                                + "."
+                                + gpu.sm() % 10;
+        String note =
+                "the GPUs are taken to be %s, %s; name them with --gpu-type"
+                        .formatted(type.name(), why);
+        return new Hardware(
+                name,
+                found.gpus,
+                found.bytes,
+                found.rates,
+                found.links,
+                found.overlaps,
+                List.of(note));
+    }
+
+    /**
      * A machine by its topology.
      *
      * @param name for display
@@ -136,14 +174,8 @@ public record Hardware(
                             wide * c.get(attention(job), sm),
                             type.memoryGbps() * c.get("memory"));
                 };
-        List<String> notes =
-                machine.gpus().getFirst().smSource() == Source.DEFAULT
-                        ? List.of(
-                                "the GPUs are taken to be "
-                                        + type.name()
-                                        + ", a guess by their links; name them with --gpu-type")
-                        : List.of();
-        return new Hardware(name, gpus, type.bytes(), rates, planned(machine), true, notes);
+        return new Hardware(
+                name, gpus, type.bytes(), rates, planned(machine), true, List.of());
     }
 
     /** Times from the topology's cost model; its plans are cached. */
