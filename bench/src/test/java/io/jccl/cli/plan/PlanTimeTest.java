@@ -255,6 +255,8 @@ class PlanTimeTest {
                 "--model llama3-8b --machine A100x8 --precision fp8|A100 has no fp8 in hardware; give",
                 "--model llama3-8b --machine 3090x2 --nodes 2 --zero 3|has no NIC",
                 "--model llama3-8b --nic-gbit 100|add --machine",
+                "--model llama3-8b --machine H100x0|has 0 GPUs, expected 1 to 400",
+                "--model llama3-8b --machine H100x498|has 498 GPUs, expected 1 to 400",
                 "--model llama3-8b --machine H100x8 --html x.html|add --search and --machine",
                 "--machine H100x8 --search|no model is given"
             })

@@ -38,7 +38,10 @@ public record Hardware(
         Links links,
         boolean overlaps,
         List<String> notes) {
-    private static final Pattern NAMED = Pattern.compile("(.+?)[xX](\\d{1,3})");
+    private static final Pattern NAMED = Pattern.compile("(.+?)[xX](\\d{1,6})");
+
+    /** Most GPUs of a machine by name: its matrix is as long as what is read. */
+    private static final int MOST = 400;
 
     /** Links of a DGX-1: pairs of a cube mesh of eight V100. */
     private static final String[] CUBE = {
@@ -89,11 +92,12 @@ public record Hardware(
      * @param name such as {@code H100x8}
      * @param given overrides of the shipped figures
      * @return the machine
-     * @throws IllegalArgumentException if the name is not of that form or the type is unknown
+     * @throws IllegalArgumentException if the name is not of that form, the type is unknown, or
+     *     there are more than 400 GPUs
      */
     public static Hardware named(String name, Given given) {
         Matcher m = NAMED.matcher(name);
-        if (!m.matches() || Integer.parseInt(m.group(2)) < 1) {
+        if (!m.matches()) {
             throw new IllegalArgumentException(
                     "machine '"
                             + name
@@ -104,6 +108,12 @@ public record Hardware(
         }
         GpuType type = GpuType.of(m.group(1));
         int gpus = Integer.parseInt(m.group(2));
+        if (gpus < 1 || gpus > MOST) {
+            throw new IllegalArgumentException(
+                    ("machine '%s' has %s GPUs, expected 1 to %s; give a smaller machine, and how"
+                                    + " many of them with --nodes")
+                            .formatted(name, gpus, MOST));
+        }
         double nic = given.nicGbit() > 0 ? given.nicGbit() : type.nicGbit();
         ReadOptions options =
                 ReadOptions.DEFAULT.withName(name).withGpuModel(type.model()).withNicGbps(nic / 8);
