@@ -53,7 +53,18 @@ public final class ProbeJson {
      *     remedy
      */
     public static ProbeResult read(Path file) throws IOException {
-        String text = Files.readString(file);
+        return read(file, Files.readString(file));
+    }
+
+    /**
+     * The same of a text that was read.
+     *
+     * @param file for messages
+     * @param text its text
+     * @return the result
+     * @throws IOException if it contains something else; the message suggests a remedy
+     */
+    public static ProbeResult read(Path file, String text) throws IOException {
         int schema;
         ProbeResult result;
         try {

@@ -5,7 +5,7 @@ import static io.jccl.cli.shell.Text.format;
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
-import io.jccl.cli.shell.Text;
+import io.jccl.cli.topo.TopologyText;
 import io.jccl.offload.memplan.Attention;
 import io.jccl.offload.memplan.Experts;
 import io.jccl.offload.memplan.FeedForward;
@@ -13,7 +13,6 @@ import io.jccl.offload.memplan.Model;
 import io.jccl.offload.memplan.Norms;
 import java.io.IOException;
 import java.nio.file.Files;
-import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.util.Locale;
 import java.util.Map;
@@ -73,19 +72,20 @@ final class ConfigFile {
      */
     static Model read(Path file) {
         Path path = in(file);
+        if (Files.notExists(path)) {
+            throw new IllegalArgumentException(
+                    path + " does not exist; give the config.json of a checkpoint");
+        }
         JsonNode node;
         try {
-            node = new ObjectMapper().readTree(Files.readString(path));
+            node = new ObjectMapper().readTree(TopologyText.read("--config", path));
         } catch (JsonProcessingException e) {
             throw new IllegalArgumentException(
                     format(
                             "%s is not JSON (%s); give a model's config.json",
                             path, e.getOriginalMessage()));
-        } catch (NoSuchFileException e) {
-            throw new IllegalArgumentException(
-                    path + " does not exist; give the config.json of a checkpoint");
         } catch (IOException e) {
-            throw new IllegalArgumentException(path + " cannot be read: " + Text.reason(e));
+            throw new IllegalArgumentException(e.getMessage(), e);
         }
         // Models of several parts have that of the text apart.
         JsonNode text = node.path("text_config");

@@ -1,8 +1,9 @@
 package io.jccl.cli.plan;
 
+import static io.jccl.cli.shell.Text.format;
 import static io.jccl.cli.shell.Text.words;
 
-import io.jccl.cli.shell.Text;
+import io.jccl.cli.topo.TopologyText;
 import io.jccl.offload.timeplan.GpuType;
 import io.jccl.offload.timeplan.Hardware;
 import io.jccl.topology.Topology;
@@ -26,6 +27,11 @@ final class MachineOptions {
                     "--gpu-type --nic-gbit --host-gbps --nvme-read-gbps --nvme-write-gbps"
                             + " --no-overlap --html");
 
+    /** Bounds of a rate: beyond what any machine has, and times stay numbers. */
+    private static final double LEAST = 0.001;
+
+    private static final double MOST = 1e6;
+
     @Option(
             names = "--machine",
             paramLabel = "<machine>",
@@ -45,25 +51,25 @@ final class MachineOptions {
             names = "--nic-gbit",
             paramLabel = "<rate>",
             description = "Gbit/s of NIC for each GPU (default: the usual machine's).")
-    private double nic;
+    private @Nullable Double nic;
 
     @Option(
             names = "--host-gbps",
             paramLabel = "<rate>",
             description = "GB/s of host memory that the optimizer reaches (default: 150).")
-    private double host;
+    private @Nullable Double host;
 
     @Option(
             names = "--nvme-read-gbps",
             paramLabel = "<rate>",
             description = "GB/s that all drives of a machine read (default: 10).")
-    private double read;
+    private @Nullable Double read;
 
     @Option(
             names = "--nvme-write-gbps",
             paramLabel = "<rate>",
             description = "GB/s that all drives of a machine write (default: 5).")
-    private double write;
+    private @Nullable Double write;
 
     @Option(names = "--no-overlap", description = "Predict without any transfer behind compute.")
     private boolean serial;
@@ -89,29 +95,62 @@ final class MachineOptions {
             }
             return null;
         }
-        Hardware.Given given = new Hardware.Given(nic, host, read, write);
+        Hardware.Given given =
+                new Hardware.Given(
+                        rate(line, "--nic-gbit", nic),
+                        rate(line, "--host-gbps", host),
+                        rate(line, "--nvme-read-gbps", read),
+                        rate(line, "--nvme-write-gbps", write));
         Path file = Path.of(machine);
         try {
-            return Files.isRegularFile(file) ? read(file, given) : Hardware.named(machine, given);
-        } catch (IOException e) {
-            throw new ParameterException(line, file + " cannot be read: " + Text.reason(e), e);
-        } catch (IllegalArgumentException e) {
+            // A pipe is a file too.
+            return Files.exists(file) && !Files.isDirectory(file)
+                    ? read(line, file, given)
+                    : named(machine, given);
+        } catch (IOException | IllegalArgumentException e) {
             throw new ParameterException(line, String.valueOf(e.getMessage()), e);
         }
     }
 
-    private Hardware read(Path file, Hardware.Given given) throws IOException {
-        String text = Files.readString(file);
+    /** A rate that was given; 0 if none was. */
+    private static double rate(CommandLine line, String option, @Nullable Double value) {
+        if (value == null) {
+            return 0;
+        }
+        if (!(value >= LEAST && value <= MOST)) {
+            throw new ParameterException(
+                    line,
+                    format(
+                            "%s is %s, expected %s to %.0f; leave it out for the default",
+                            option, value, LEAST, MOST));
+        }
+        return value;
+    }
+
+    private Hardware named(String name, Hardware.Given given) {
+        Hardware hardware = Hardware.named(name, given);
+        if (type != null) {
+            throw new IllegalArgumentException(
+                    "--gpu-type is for a file, and --machine "
+                            + name
+                            + " names the GPUs; leave it out");
+        }
+        return hardware;
+    }
+
+    private Hardware read(CommandLine line, Path file, Hardware.Given given) throws IOException {
+        String text = TopologyText.read("--machine", file);
+        GpuType named = type == null ? null : GpuType.of(type);
         if (text.stripLeading().startsWith("{")) {
-            return ProbedMachine.read(file, given);
+            int ranks = line.getParseResult().matchedOptionValue("--gpus", 0);
+            return ProbedMachine.read(file, text, given, named, ranks);
         }
         ReadOptions options = ReadOptions.DEFAULT.withName(file.getFileName().toString());
-        GpuType named = type == null ? null : GpuType.of(type);
         if (named != null) {
             options = options.withGpuModel(named.model());
         }
-        if (nic > 0) {
-            options = options.withNicGbps(nic / 8);
+        if (given.nicGbit() > 0) {
+            options = options.withNicGbps(given.nicGbit() / 8);
         }
         Topology topology;
         try {

@@ -28,6 +28,8 @@ import org.jspecify.annotations.Nullable;
 final class ProbedMachine {
     private static final double TERA = 1e12;
 
+    private static final int MOST_RANKS = 1024;
+
     private final Path file;
     private final ProbeResult probe;
     private final Hardware.Given given;
@@ -38,8 +40,19 @@ final class ProbedMachine {
         this.given = given;
     }
 
-    static Hardware read(Path file, Hardware.Given given) throws IOException {
-        ProbeResult probe = ProbeJson.read(file);
+    /**
+     * Reads a probe's JSON.
+     *
+     * @param file for messages
+     * @param text its text
+     * @param given overrides of the shipped figures
+     * @param type of its GPUs; null for what the probe says
+     * @param ranks that share a CPU's memory; 0 for as many as have their own CPUs
+     */
+    static Hardware read(
+            Path file, String text, Hardware.Given given, @Nullable GpuType type, int ranks)
+            throws IOException {
+        ProbeResult probe = ProbeJson.read(file, text);
         // Fields missing in the JSON are null whatever the record declares.
         if (Stream.of(
                         probe.device(),
@@ -56,10 +69,17 @@ final class ProbedMachine {
                             + " layers and roofline; give what jccl probe -J wrote");
         }
         ProbedMachine machine = new ProbedMachine(file, probe, given);
-        return probe.device().kind().equals("cuda") ? machine.cuda() : machine.host();
+        if (probe.device().kind().equals("cuda")) {
+            return machine.cuda(type);
+        }
+        if (type != null) {
+            throw new IllegalArgumentException(
+                    "--gpu-type is for GPUs, and " + file + " is of a CPU; leave it out");
+        }
+        return machine.host(ranks);
     }
 
-    private Hardware host() {
+    private Hardware host(int asked) {
         if (probe.layers().stream().noneMatch(l -> rate(l) > 0)) {
             throw lacks("a layer", "layer");
         }
@@ -74,6 +94,12 @@ final class ProbedMachine {
         double write = given.nvmeWriteGbps() > 0 ? given.nvmeWriteGbps() : 1;
         int threads = Math.max(1, probe.device().threads());
         int cpus = Math.max(threads, probe.machine().availableCpus());
+        int most = asked > 0 ? MOST_RANKS : cpus / threads;
+        Long memory = probe.machine().memoryBytes();
+        if (memory == null) {
+            throw new IllegalArgumentException(
+                    file + " has no memory_bytes of its machine; add the field");
+        }
         Function<Job, Rates> rates =
                 job -> {
                     if (job.precision() == Precision.FP8) {
@@ -98,8 +124,8 @@ final class ProbedMachine {
                 };
         return new Hardware(
                 file.getFileName().toString(),
-                1024,
-                Math.max(1, Runtime.getRuntime().maxMemory()),
+                most,
+                Math.max(1, memory / (asked > 0 ? asked : most)),
                 rates,
                 links("host"),
                 false,
@@ -107,21 +133,24 @@ final class ProbedMachine {
                         "each rank computes as the probe did, with "
                                 + threads
                                 + (threads == 1 ? " thread" : " threads")
-                                + ", and shares the machine's "
+                                + ", and shares the machine's memory and "
                                 + cpus
                                 + " CPUs; utilisation is stated against the probe's layer"));
     }
 
-    private Hardware cuda() {
+    private Hardware cuda(@Nullable GpuType named) {
         ProbeResult.Gpu gpu = probe.gpus().get(probe.device().index());
         GpuType type =
-                GpuType.ofModel(gpu.model())
-                        .orElseThrow(() ->
-                                new IllegalArgumentException(
-                                        file
-                                                + " is of a "
-                                                + gpu.model()
-                                                + ", which is not among the known types"));
+                named != null
+                        ? named
+                        : GpuType.ofModel(gpu.model())
+                                .orElseThrow(() ->
+                                        new IllegalArgumentException(
+                                                file
+                                                        + " is of a "
+                                                        + gpu.model()
+                                                        + ", which is not among the known types;"
+                                                        + " give --gpu-type"));
         double memory =
                 probe.roofline().bandwidth().stream()
                         .filter(b -> b.level().equals("device"))

@@ -14,7 +14,7 @@ import java.util.List;
 /** Reads the text of a topology from a file or a stream. */
 public final class TopologyText {
     /** Options that name such a text; others name something else. */
-    private static final List<String> TOPOLOGIES = List.of("--file", "--plan");
+    private static final List<String> TOPOLOGIES = List.of("--file", "--plan", "--machine");
 
     /** Larger than any dump; rejects files passed by mistake. */
     private static final int MOST_BYTES = 64 << 20;

@@ -14,7 +14,9 @@ import io.jccl.offload.memplan.Formula;
 import io.jccl.offload.memplan.Presets;
 import java.io.IOException;
 import java.io.PrintWriter;
+import java.io.RandomAccessFile;
 import java.io.StringWriter;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.concurrent.TimeUnit;
@@ -299,8 +301,21 @@ class PlanCommandTest {
         Path file = Files.writeString(folder.resolve("config.json"), "{" + text + "}");
         long count = Presets.of(preset.strip()).parameters();
         assertEquals(count, json("--config " + file).at("/model/parameters").asLong());
-        Files.writeString(file, "{\"model_type\":\"other\",\"text_config\":{" + text + "}}");
+        // As Windows PowerShell redirects.
+        String part = "{\"model_type\":\"other\",\"text_config\":{" + text + "}}";
+        Files.writeString(file, part, StandardCharsets.UTF_16);
         assertEquals(count, json("--config " + folder).at("/model/parameters").asLong());
+    }
+
+    /** A file given by mistake, such as the weights, is not read whole. */
+    @Test
+    void aHugeConfigFileIsRefused(@TempDir Path folder) throws IOException {
+        Path file = folder.resolve("config.json");
+        try (RandomAccessFile sparse = new RandomAccessFile(file.toFile(), "rw")) {
+            sparse.setLength(3L << 30);
+        }
+        assertEquals(2, execute("--config " + file));
+        assertTrue(err.toString().contains("has more than 64 MiB"), err::toString);
     }
 
     @ParameterizedTest

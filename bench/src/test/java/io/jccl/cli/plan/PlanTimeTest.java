@@ -3,6 +3,7 @@ package io.jccl.cli.plan;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assumptions.assumeFalse;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -10,6 +11,8 @@ import io.jccl.cli.Main;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.io.StringWriter;
+import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.concurrent.TimeUnit;
@@ -100,23 +103,6 @@ class PlanTimeTest {
         assertTrue(out.toString().contains("--gpu-type"), "the guess is noted");
     }
 
-    /** The first copy is of one layer; further copies beside it make no step faster. */
-    @Test
-    void moreCopiesAreNotFaster() throws IOException {
-        String line =
-                "--model llama3-8b --machine H100x1 --micro-batch 4 --accumulate 4 --zero 0"
-                        + " --recompute full --offload-parameters host";
-        JsonNode some = json(line).get("time");
-        JsonNode more = json(line + " --offload-activations host").get("time");
-        double before = some.get("step_seconds").asDouble();
-        double after = more.get("step_seconds").asDouble();
-        assertTrue(after >= before, after + " after " + before);
-        for (JsonNode copy : more.get("transfers")) {
-            double part = copy.get("exposed_seconds").asDouble() / copy.get("seconds").asDouble();
-            assertTrue(part < 0.02, copy::toString);
-        }
-    }
-
     private Path pair(String model) throws IOException {
         return Files.writeString(
                 folder.resolve("pair.txt"),
@@ -161,6 +147,74 @@ class PlanTimeTest {
         out.getBuffer().setLength(0);
         assertEquals(0, execute(common + xml + " --gpu-type A10"), err::toString);
         assertFalse(out.toString().contains("Note:"), out::toString);
+    }
+
+    /** Windows PowerShell redirects in UTF-16, and a shell's {@code <(...)} is a pipe. */
+    @Test
+    void matrixInUtf16AndFromAPipe() throws IOException, InterruptedException {
+        String text = Files.readString(Path.of("..", "docs", "examples", "dgx-1.txt"));
+        String common = "--model gpt2-1.5b --precision fp16 -g 1 --machine ";
+        Path wide = Files.writeString(folder.resolve("wide.txt"), text, StandardCharsets.UTF_16);
+        JsonNode time = json(common + wide).get("time");
+        Path pipe = folder.resolve("pipe");
+        Process mkfifo = new ProcessBuilder("mkfifo", pipe.toString()).start();
+        assumeFalse(mkfifo.waitFor() != 0, "there is no mkfifo");
+        Thread writer =
+                Thread.startVirtualThread(
+                        () -> {
+                            try {
+                                Files.writeString(pipe, text);
+                            } catch (IOException e) {
+                                throw new UncheckedIOException(e);
+                            }
+                        });
+        assertEquals(time, json(common + pipe).get("time"));
+        writer.join();
+    }
+
+    /** The ranks of a probed CPU share its memory. */
+    @Test
+    void probedMemoryIsShared() throws IOException {
+        String measured =
+                "{'status':'measured','timing':{'median_seconds':0.01,'min_seconds':0.01,"
+                        + "'max_seconds':0.01,'batches':1,'operations':1,'steady':true}}";
+        String text =
+                ("{'schema':1,'machine':{'available_cpus':4,'memory_bytes':24000000000},"
+                                + "'device':{'kind':'host','index':0,'threads':1},'gpus':[],"
+                                + "'elementwise':[{'operation':'adam','elements':4096,"
+                                + "'gigabytes_per_second':4,'outcome':M}],"
+                                + "'all_reduce':[{'engine':'host','ranks':2,'bytes':8,'outcome':M,"
+                                + "'bus_gigabytes_per_second':1}],"
+                                + "'layers':[{'hidden':128,'forward_flops':1e9,'forward':M,'backward':M}],"
+                                + "'roofline':{}}")
+                        .replace("M", measured)
+                        .replace('\'', '"');
+        Path file = Files.writeString(folder.resolve("probe.json"), text);
+        String line = "--layers 2 --hidden 128 --precision fp32 --machine " + file;
+        JsonNode two = json(line + " -g 2").get("machine");
+        assertEquals(12_000_000_000L, two.get("device_bytes").asLong());
+        JsonNode all = json(line).get("machine");
+        assertEquals(4, all.get("gpus").asInt());
+        assertEquals(6_000_000_000L, all.get("device_bytes").asLong());
+        assertEquals(2, execute(line + " --gpu-type A10"));
+        assertTrue(err.toString().contains("is of a CPU"), err::toString);
+    }
+
+    /** The first copy is of one layer; further copies beside it make no step faster. */
+    @Test
+    void moreCopiesAreNotFaster() throws IOException {
+        String line =
+                "--model llama3-8b --machine H100x1 --micro-batch 4 --accumulate 4 --zero 0"
+                        + " --recompute full --offload-parameters host";
+        JsonNode some = json(line).get("time");
+        JsonNode more = json(line + " --offload-activations host").get("time");
+        double before = some.get("step_seconds").asDouble();
+        double after = more.get("step_seconds").asDouble();
+        assertTrue(after >= before, after + " after " + before);
+        for (JsonNode copy : more.get("transfers")) {
+            double part = copy.get("exposed_seconds").asDouble() / copy.get("seconds").asDouble();
+            assertTrue(part < 0.02, copy::toString);
+        }
     }
 
     @Test
@@ -257,6 +311,12 @@ class PlanTimeTest {
                 "--model llama3-8b --nic-gbit 100|add --machine",
                 "--model llama3-8b --machine H100x0|has 0 GPUs, expected 1 to 400",
                 "--model llama3-8b --machine H100x498|has 498 GPUs, expected 1 to 400",
+                "--model llama3-8b --machine H100x8 --gpu-type A100|--gpu-type is for a file",
+                "--model llama3-8b --machine H100x8 --nic-gbit -5|--nic-gbit is -5.0, expected 0.001",
+                "--model llama3-8b --machine H100x8 --host-gbps NaN|--host-gbps is NaN, expected",
+                "--model llama3-8b --machine H100x8 --host-gbps 1e-300|--host-gbps is 1.0E-300,",
+                "--model llama3-8b --machine H100x8 --nvme-read-gbps -1|--nvme-read-gbps is -1.0,",
+                "--model llama3-8b --machine H100x8 --nvme-write-gbps 1e7|expected 0.001 to 1000000;",
                 "--model llama3-8b --machine H100x8 --html x.html|add --search and --machine",
                 "--machine H100x8 --search|no model is given"
             })
