@@ -7,12 +7,12 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.kernel.RowKernel;
 import java.io.IOException;
-import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.nio.file.Files;
 import java.nio.file.InvalidPathException;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -22,8 +22,8 @@ import java.util.Set;
 
 /**
  * Reads tensors from safetensors files: a single file, or several with an index as Hugging Face
- * writes them ({@code model.safetensors.index.json}). Files are mapped, so that only what is read
- * comes from the drive. Headers are checked when a file is opened.
+ * writes them ({@code model.safetensors.index.json}). Headers are checked when a file is opened;
+ * elements are read when they are asked for.
  *
  * <p>Elements are little-endian, like the machines that run this library.
  *
@@ -35,11 +35,11 @@ public final class Safetensors implements AutoCloseable {
     /** Suffix of a file's name for its index. */
     public static final String INDEX = ".index.json";
 
-    /** Elements converted at a time. */
-    private static final int PIECE = 1 << 12;
+    /** Elements read at a time, of up to 8 bytes. */
+    private static final int PIECE = 1 << 13;
 
     private final Path source;
-    private final Arena arena = Arena.ofShared();
+    private final List<SafetensorsFile> opened = new ArrayList<>();
     private final Map<String, SafetensorsFile> files = new LinkedHashMap<>();
     private final Map<String, String> metadata = new LinkedHashMap<>();
 
@@ -64,7 +64,8 @@ public final class Safetensors implements AutoCloseable {
             if (name.endsWith(INDEX)) {
                 all.openIndex();
             } else {
-                all.add(new SafetensorsFile(file, all.arena));
+                SafetensorsFile f = all.add(file);
+                f.entries.keySet().forEach(n -> all.files.put(n, f));
             }
             return all;
         } catch (IOException | RuntimeException | Error e) {
@@ -87,9 +88,11 @@ public final class Safetensors implements AutoCloseable {
         return open(Files.exists(index) ? index : folder.resolve(name));
     }
 
-    private void add(SafetensorsFile f) {
-        f.entries.keySet().forEach(n -> files.put(n, f));
+    private SafetensorsFile add(Path file) throws IOException {
+        SafetensorsFile f = new SafetensorsFile(file);
+        opened.add(f);
         metadata.putAll(f.metadata);
+        return f;
     }
 
     private void openIndex() throws IOException {
@@ -100,7 +103,14 @@ public final class Safetensors implements AutoCloseable {
                 String key = in.currentName();
                 if (in.nextToken() == JsonToken.START_OBJECT && key.equals("weight_map")) {
                     while (in.nextToken() == JsonToken.FIELD_NAME) {
-                        places.put(in.currentName(), String.valueOf(in.nextTextValue()));
+                        String tensor = in.currentName();
+                        String place = in.nextTextValue();
+                        if (place == null) {
+                            throw new IOException(
+                                    "%s places tensor %s in %s, expected the name of a file"
+                                            .formatted(source, tensor, in.currentToken()));
+                        }
+                        places.put(tensor, place);
                     }
                 } else {
                     in.skipChildren();
@@ -114,13 +124,12 @@ public final class Safetensors implements AutoCloseable {
             throw new IOException(
                     source + " has no weight_map with the file of each tensor; export it again");
         }
-        Map<String, SafetensorsFile> opened = new LinkedHashMap<>();
+        Map<String, SafetensorsFile> byName = new LinkedHashMap<>();
         for (Map.Entry<String, String> e : places.entrySet()) {
-            SafetensorsFile f = opened.get(e.getValue());
+            SafetensorsFile f = byName.get(e.getValue());
             if (f == null) {
-                f = new SafetensorsFile(sibling(e.getKey(), e.getValue()), arena);
-                opened.put(e.getValue(), f);
-                metadata.putAll(f.metadata);
+                f = add(sibling(e.getKey(), e.getValue()));
+                byName.put(e.getValue(), f);
             }
             if (!f.entries.containsKey(e.getKey())) {
                 throw new IOException(
@@ -230,27 +239,44 @@ public final class Safetensors implements AutoCloseable {
      * @param from the first element
      * @param to target for as many elements as it has, in host memory: of the tensor's own type, or
      *     float32 for those of types BF16, F16 and F32
-     * @throws IOException if there is no such tensor, or it is of another type; the message names
-     *     it
+     * @throws IOException if there is no such tensor, it is of another type, or the file has been
+     *     cut since it was opened; the message names it
      * @throws IndexOutOfBoundsException if the elements do not lie within the tensor
      */
     public void read(String name, long from, Buffer to) throws IOException {
         SafetensorsFile.Entry e = entry(name);
         WeightTensor t = e.tensor();
         Objects.checkFromIndexSize(from, to.count(), t.count());
-        MemorySegment elements = file(name).elements(e);
-        MemorySegment target = to.asSegment();
-        if (to.dataType() == t.type().dataType()) {
-            long size = t.type().size();
-            MemorySegment.copy(elements, from * size, target, 0, to.count() * size);
-            return;
+        DataType type = t.type().dataType();
+        boolean same = to.dataType() == type;
+        if (!same) {
+            checkConverts(t, to);
         }
+        MemorySegment target = to.asSegment();
+        int size = t.type().size();
+        int most = (int) Math.min(PIECE, to.count());
+        byte[] bytes = new byte[most * size];
+        MemorySegment piece = MemorySegment.ofArray(bytes);
+        float[] floats = new float[same ? 0 : most];
+        for (long i = 0; i < to.count(); i += PIECE) {
+            int n = (int) Math.min(PIECE, to.count() - i);
+            file(name).read(e, (from + i) * size, bytes, n * size);
+            if (same) {
+                MemorySegment.copy(piece, 0, target, i * size, (long) n * size);
+            } else {
+                RowKernel.BEST.load(piece, Objects.requireNonNull(type), 0, floats, 0, n);
+                RowKernel.BEST.store(floats, 0, target, DataType.FLOAT32, i, n);
+            }
+        }
+    }
+
+    private void checkConverts(WeightTensor t, Buffer to) throws IOException {
         if (to.dataType() != DataType.FLOAT32) {
             throw new IOException(
                     "%s: tensor %s is of type %s, and the buffer holds %s; give one of %s"
                             .formatted(
-                                    file(name).file,
-                                    name,
+                                    file(t.name()).file,
+                                    t.name(),
                                     t.type(),
                                     to.dataType().label(),
                                     t.type().converts() ? "float32" : "the tensor's type"));
@@ -258,20 +284,11 @@ public final class Safetensors implements AutoCloseable {
         if (!t.type().converts()) {
             throw wrongType(t);
         }
-        DataType type = Objects.requireNonNull(t.type().dataType());
-        float[] piece = new float[PIECE];
-        for (long i = 0; i < to.count(); i += PIECE) {
-            int n = (int) Math.min(PIECE, to.count() - i);
-            RowKernel.BEST.load(elements, type, from + i, piece, 0, n);
-            RowKernel.BEST.store(piece, 0, target, DataType.FLOAT32, i, n);
-        }
     }
 
-    /** Unmaps the files. Closing twice does nothing. */
+    /** Closes the files. Closing twice does nothing. */
     @Override
     public void close() {
-        if (arena.scope().isAlive()) {
-            arena.close();
-        }
+        opened.forEach(SafetensorsFile::close);
     }
 }

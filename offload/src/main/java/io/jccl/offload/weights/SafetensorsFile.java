@@ -5,14 +5,11 @@ import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.core.JsonToken;
 import com.fasterxml.jackson.core.StreamReadFeature;
+import java.io.EOFException;
 import java.io.IOException;
-import java.lang.foreign.Arena;
-import java.lang.foreign.MemorySegment;
-import java.lang.foreign.ValueLayout;
-import java.nio.ByteOrder;
-import java.nio.channels.FileChannel;
+import java.io.RandomAccessFile;
+import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.LinkedHashMap;
@@ -20,16 +17,21 @@ import java.util.List;
 import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
-/** One mapped file, fully checked before any element is read. */
-final class SafetensorsFile {
+/**
+ * One file, fully checked before any element is read.
+ *
+ * <p>It is read, not mapped: access to a mapped file that another process cuts ends the JVM. A
+ * {@link RandomAccessFile} stays open when a thread that reads is interrupted, unlike a channel.
+ */
+final class SafetensorsFile implements AutoCloseable {
     /** The limit of the format's own library. */
     static final long MOST_HEADER = 100_000_000;
 
     static final JsonFactory JSON =
             JsonFactory.builder().enable(StreamReadFeature.STRICT_DUPLICATE_DETECTION).build();
 
-    private static final ValueLayout.OfLong LENGTH =
-            ValueLayout.JAVA_LONG_UNALIGNED.withOrder(ByteOrder.LITTLE_ENDIAN);
+    /** The name in the header of what is not a tensor. */
+    static final String METADATA = "__metadata__";
 
     /** A tensor and the position of its elements after the header. */
     record Entry(WeightTensor tensor, long from, long to) {}
@@ -37,41 +39,61 @@ final class SafetensorsFile {
     final Path file;
     final Map<String, Entry> entries = new LinkedHashMap<>();
     final Map<String, String> metadata = new LinkedHashMap<>();
-    private final MemorySegment data;
+    private final RandomAccessFile data;
 
-    SafetensorsFile(Path file, Arena arena) throws IOException {
+    /** Where the elements begin, and their bytes. */
+    private final long first;
+
+    private final long bytes;
+
+    SafetensorsFile(Path file) throws IOException {
         this.file = file;
-        MemorySegment all;
-        try (FileChannel c = FileChannel.open(file, StandardOpenOption.READ)) {
-            long size = c.size();
-            if (size < Long.BYTES) {
-                throw wrong("it has " + size + " bytes, so it was cut", null);
-            }
-            all = c.map(FileChannel.MapMode.READ_ONLY, 0, size, arena);
+        long size = Files.size(file); // if it is missing, that is the error
+        if (Files.isDirectory(file)) {
+            throw new IOException(file + " is a folder, expected a safetensors file: name one");
         }
-        long header = all.get(LENGTH, 0);
+        data = new RandomAccessFile(file.toFile(), "r");
+        try {
+            byte[] text = header(size);
+            first = Long.BYTES + text.length;
+            bytes = size - first;
+            parse(text);
+            checkPlaces();
+        } catch (IOException | RuntimeException | Error e) {
+            close();
+            throw e;
+        }
+    }
+
+    private byte[] header(long size) throws IOException {
+        if (size < Long.BYTES) {
+            throw wrong("it has " + size + " bytes, so it was cut", null);
+        }
+        long header = Long.reverseBytes(data.readLong());
         if (header < 2 || header > MOST_HEADER) {
             throw wrong(
                     "its header has %s bytes, expected 2 to %s"
                             .formatted(Long.toUnsignedString(header), MOST_HEADER),
                     null);
         }
-        if (header > all.byteSize() - Long.BYTES) {
+        if (header > size - Long.BYTES) {
             throw wrong(
-                    "it has %s bytes and a header of %s, so it was cut"
-                            .formatted(all.byteSize(), header),
+                    "it has %s bytes and a header of %s, so it was cut".formatted(size, header),
                     null);
         }
-        byte[] text = all.asSlice(Long.BYTES, header).toArray(ValueLayout.JAVA_BYTE);
-        data = all.asSlice(Long.BYTES + header);
-        try (JsonParser in = JSON.createParser(text)) {
-            parse(in);
+        byte[] text = new byte[(int) header];
+        data.readFully(text);
+        return text;
+    }
+
+    private void parse(byte[] header) throws IOException {
+        try (JsonParser json = JSON.createParser(header)) {
+            parse(json);
         } catch (JsonProcessingException e) {
             throw wrong("its header is not the JSON of this format: " + e.getOriginalMessage(), e);
         } catch (IllegalArgumentException e) {
             throw wrong(String.valueOf(e.getMessage()), e);
         }
-        checkPlaces();
     }
 
     private void parse(JsonParser in) throws IOException {
@@ -79,7 +101,7 @@ final class SafetensorsFile {
         while (in.nextToken() == JsonToken.FIELD_NAME) {
             String name = in.currentName();
             expect(in, in.nextToken(), JsonToken.START_OBJECT, "an object for " + name);
-            if (name.equals("__metadata__")) {
+            if (name.equals(METADATA)) {
                 while (in.nextToken() == JsonToken.FIELD_NAME) {
                     String key = in.currentName();
                     expect(in, in.nextToken(), JsonToken.VALUE_STRING, "a text for " + key);
@@ -177,22 +199,51 @@ final class SafetensorsFile {
                                 + at,
                         null);
             }
-            if (e.to > data.byteSize()) {
+            if (e.to > bytes) {
                 throw wrong(
                         "%s ends at byte %s of the data, but there are %s, so it was cut"
-                                .formatted(name, e.to, data.byteSize()),
+                                .formatted(name, e.to, bytes),
                         null);
             }
             at = e.to;
         }
-        if (at != data.byteSize()) {
-            throw wrong((data.byteSize() - at) + " bytes follow the last tensor", null);
+        if (at != bytes) {
+            throw wrong((bytes - at) + " bytes follow the last tensor", null);
         }
     }
 
-    /** The elements of a tensor. */
-    MemorySegment elements(Entry e) {
-        return data.asSlice(e.from, e.to - e.from);
+    /**
+     * Reads bytes of a tensor.
+     *
+     * @param at the first, counted from the tensor's
+     */
+    void read(Entry e, long at, byte[] to, int n) throws IOException {
+        try {
+            synchronized (data) {
+                data.seek(first + e.from + at);
+                data.readFully(to, 0, n);
+            }
+        } catch (EOFException x) {
+            throw cannotRead(e, "the file was cut while it was open", x);
+        } catch (IOException x) {
+            throw cannotRead(e, x.toString(), x);
+        }
+    }
+
+    private IOException cannotRead(Entry e, String why, IOException cause) {
+        return new IOException(
+                "%s: tensor %s cannot be read: %s; open the file again once it is complete"
+                        .formatted(file, e.tensor.name(), why),
+                cause);
+    }
+
+    @Override
+    public void close() {
+        try {
+            data.close();
+        } catch (IOException e) {
+            // Nothing was written.
+        }
     }
 
     private IOException wrong(String what, @Nullable Throwable cause) {

@@ -55,8 +55,9 @@ public final class SafetensorsWriter {
      * @param tensors in the order in which they are written
      * @param source their elements
      * @throws IOException if writing fails; an existing file is then unchanged
-     * @throws IllegalArgumentException if two tensors have the same name, or elements are of the
-     *     wrong number or type; the message names the tensor
+     * @throws IllegalArgumentException if two tensors have the same name, one has that of the
+     *     header's metadata, {@code __metadata__}, or elements are of the wrong number or type; the
+     *     message names the tensor
      */
     public static void write(
             Path file, Map<String, String> metadata, List<WeightTensor> tensors, Source source)
@@ -84,7 +85,7 @@ public final class SafetensorsWriter {
         try (JsonGenerator out = SafetensorsFile.JSON.createGenerator(text)) {
             out.writeStartObject();
             if (!metadata.isEmpty()) {
-                out.writeObjectFieldStart("__metadata__");
+                out.writeObjectFieldStart(SafetensorsFile.METADATA);
                 for (Map.Entry<String, String> e : metadata.entrySet()) {
                     out.writeStringField(e.getKey(), e.getValue());
                 }
@@ -92,6 +93,12 @@ public final class SafetensorsWriter {
             }
             long at = 0;
             for (WeightTensor t : tensors) {
+                if (t.name().equals(SafetensorsFile.METADATA)) {
+                    throw new IllegalArgumentException(
+                            "a tensor is named "
+                                    + t.name()
+                                    + ", which the format has for metadata; choose another name");
+                }
                 if (!names.add(t.name())) {
                     throw new IllegalArgumentException(
                             "two tensors are named " + t.name() + ", expected names that differ");

@@ -12,9 +12,11 @@ import java.io.IOException;
 import java.lang.foreign.MemorySegment;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -213,6 +215,9 @@ class SafetensorsTest {
             {"{'weight_map':{'first':'../a.safetensors'}}", "tensor first in '../a.safetensors'"},
             {"{'weight_map':{'first':'b.safetensors'}}", "b.safetensors"},
             {"{'weight_map':{'first':'a\\u0000b'}}", "expected the name of a file"},
+            {"{'weight_map':{'first':null}}", "tensor first in VALUE_NULL"},
+            {"{'weight_map':{'first':7}}", "tensor first in VALUE_NUMBER_INT"},
+            {"{'weight_map':{'first':{}}}", "tensor first in START_OBJECT"},
             {"{'metadata':{}}", "no weight_map"},
             {"{'weight_map'", "not the JSON"},
         };
@@ -224,6 +229,54 @@ class SafetensorsTest {
         try (Safetensors in = Safetensors.open(folder, "m.safetensors")) {
             assertEquals(1.5f, read(in, "first")[0]);
         }
+    }
+
+    /** As a download or a copy over the file does first. */
+    @ParameterizedTest
+    @CsvSource({"F16", "BF16", "F32"})
+    void aFileThatIsCutWhileItIsOpen(WeightType type) throws IOException {
+        Path file = folder.resolve("w.safetensors");
+        float[] values = new float[40_000];
+        List<WeightTensor> tensors =
+                List.of(
+                        new WeightTensor("a", type, List.of(100L)),
+                        new WeightTensor("b", type, List.of(39_900L)));
+        SafetensorsWriter.write(
+                file, Map.of(), tensors, t -> buffer(values).slice(0, t.count()));
+        try (Safetensors in = Safetensors.open(file)) {
+            read(in, "b");
+            try (FileChannel c = FileChannel.open(file, StandardOpenOption.WRITE)) {
+                c.truncate(4096);
+            }
+            read(in, "a");
+            names(file + ": tensor b cannot be read: the file was cut", () -> read(in, "b"));
+        }
+    }
+
+    @Test
+    void anInterruptedThreadReads() throws IOException {
+        try (Safetensors in = Safetensors.open(MADE, "types.safetensors")) {
+            Thread.currentThread().interrupt();
+            assertArrayEquals(ramp(), read(in, "f16"));
+            assertTrue(Thread.interrupted());
+            assertArrayEquals(ramp(), read(in, "f16"));
+        }
+    }
+
+    @Test
+    void aFolderIsNotAFile() {
+        names(folder + " is a folder", () -> Safetensors.open(folder).close());
+    }
+
+    @Test
+    void aTensorIsNotNamedAsTheMetadata() {
+        List<WeightTensor> one =
+                List.of(new WeightTensor("__metadata__", WeightType.F32, List.of(1L)));
+        Path file = folder.resolve("w.safetensors");
+        assertThrows(
+                IllegalArgumentException.class,
+                () -> SafetensorsWriter.write(file, Map.of(), one, t -> buffer(1)));
+        assertFalse(Files.exists(file));
     }
 
     private static void names(String expected, org.junit.jupiter.api.function.Executable call) {
