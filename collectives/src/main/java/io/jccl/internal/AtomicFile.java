@@ -16,6 +16,9 @@ import org.jspecify.annotations.Nullable;
  * once its content is on the disk. A process that ends before that leaves the old file unchanged.
  */
 public final class AtomicFile {
+    /** What is added to the name of a file while it is written. */
+    public static final String PART = ".part";
+
     private AtomicFile() {}
 
     /**
@@ -69,7 +72,7 @@ public final class AtomicFile {
      * @throws IOException if writing fails; the message names a file, which is then unchanged
      */
     public static void write(Path file, Body body) throws IOException {
-        Path part = file.resolveSibling(file.getFileName() + ".part");
+        Path part = file.resolveSibling(file.getFileName() + PART);
         try {
             try (FileChannel c =
                     FileChannel.open(
@@ -100,7 +103,10 @@ public final class AtomicFile {
     public static IOException named(Path file, IOException e) {
         return e instanceof FileSystemException
                 ? e
-                : new IOException("cannot write " + file + ": " + e.getMessage(), e);
+                : new IOException(
+                        "cannot write %s: %s"
+                                .formatted(file, e.getMessage() == null ? e : e.getMessage()),
+                        e);
     }
 
     /**

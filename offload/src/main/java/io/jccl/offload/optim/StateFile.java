@@ -107,7 +107,8 @@ final class StateFile {
             long size = fileSize(buffers);
             if (c.size() != size) {
                 throw new IOException(
-                        "%s is torn: it has %s bytes, expected %s; take an older one"
+                        ("%s is torn, or of another optimizer: it has %s bytes, expected %s; take"
+                                        + " an older one, or this optimizer's")
                                 .formatted(file, c.size(), size));
             }
             CRC32C crc = new CRC32C();

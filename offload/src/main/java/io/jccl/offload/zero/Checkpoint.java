@@ -14,6 +14,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.Comparator;
 import java.util.List;
@@ -34,7 +35,14 @@ final class Checkpoint {
     /** The id of files that ranks wrote without asking each other. */
     static final long ALONE = 0;
 
-    private static final byte[] MAGIC = "JCCLZER1".getBytes(StandardCharsets.US_ASCII);
+    /** Folders are named by 12 digits. */
+    static final long MOST_STEPS = 999_999_999_999L;
+
+    private static final byte[] MAGIC = "JCCLZER2".getBytes(StandardCharsets.US_ASCII);
+
+    /** Of files without the columns of tensors. */
+    private static final byte[] FIRST = "JCCLZER1".getBytes(StandardCharsets.US_ASCII);
+
     private static final int BLOCK = 1 << 20;
     private static final int MOST_HEADER = 1 << 28;
     private static final AtomicLong LAST_ID = new AtomicLong(ALONE);
@@ -132,13 +140,17 @@ final class Checkpoint {
 
     static void write(Path folder, Header h, Source source) throws IOException {
         Path target = folder.resolve(String.format(Locale.ROOT, STEP + "%012d", h.steps));
-        Path file =
-                target.resolve(
-                        String.format(
-                                Locale.ROOT, "%013x-%05d-of-%05d" + SUFFIX, h.id, h.rank, h.size));
+        String block = String.format(Locale.ROOT, "-%05d-of-%05d" + SUFFIX, h.rank, h.size);
+        Path file = target.resolve(String.format(Locale.ROOT, "%013x", h.id) + block);
         try {
             Files.createDirectories(target);
-            AtomicFile.write(file, c -> write(c, h, source));
+            PartFiles.remove(target, block);
+            AtomicFile.write(
+                    file,
+                    c -> {
+                        PartFiles.lock(c);
+                        write(c, h, source);
+                    });
             AtomicFile.force(target);
             AtomicFile.force(folder);
         } catch (IOException e) {
@@ -197,6 +209,7 @@ final class Checkpoint {
             for (ShardedLayer.Tensor t : r.layer.tensors()) {
                 out.writeUTF(t.name());
                 out.writeLong(t.count());
+                out.writeLong(t.columns());
             }
             out.writeLong(r.from);
             out.writeLong(r.count);
@@ -223,7 +236,8 @@ final class Checkpoint {
             readFully(c, 0, b, file);
             byte[] magic = new byte[MAGIC.length];
             b.get(magic);
-            if (!java.util.Arrays.equals(magic, MAGIC)) {
+            boolean columns = Arrays.equals(magic, MAGIC);
+            if (!columns && !Arrays.equals(magic, FIRST)) {
                 throw new IOException(file + " is not a file of saved state: remove it");
             }
             int length = b.getInt();
@@ -238,9 +252,9 @@ final class Checkpoint {
             if ((int) crc.getValue() != expected) {
                 throw damaged(file, "the checksum of its header is wrong");
             }
-            Header h = decode(body, optimizer, state, layers);
+            Header h = decode(body, columns, optimizer, state, layers);
             Shard s = new Shard(file, h, before + (long) length);
-            check(s, layers, optimizer, state.size());
+            check(s, layers, optimizer, state);
             long whole = s.data + h.dataBytes() + Integer.BYTES;
             if (c.size() != whole) {
                 throw damaged(file, "it has " + c.size() + " bytes, expected " + whole);
@@ -255,7 +269,11 @@ final class Checkpoint {
     }
 
     private static Header decode(
-            byte[] body, String expected, List<StateTensor> state, List<ShardedLayer> model)
+            byte[] body,
+            boolean columns,
+            String expected,
+            List<StateTensor> state,
+            List<ShardedLayer> model)
             throws IOException {
         var in = new java.io.DataInputStream(new java.io.ByteArrayInputStream(body));
         long id = in.readLong();
@@ -273,11 +291,15 @@ final class Checkpoint {
             int count = in.readInt();
             List<ShardedLayer.Tensor> tensors = new ArrayList<>();
             for (int t = 0; t < count; t++) {
-                tensors.add(new ShardedLayer.Tensor(in.readUTF(), in.readLong()));
+                String tensor = in.readUTF();
+                long elements = in.readLong();
+                tensors.add(
+                        new ShardedLayer.Tensor(
+                                tensor, elements, columns ? in.readLong() : elements));
             }
             ShardedLayer layer = new ShardedLayer(name, tensors);
-            // Shapes are those of the model, which is compared by names and counts.
-            if (i < model.size() && model.get(i).sameTensors(layer)) {
+            // Old files have no shapes: they are taken to be those of the model.
+            if (!columns && i < model.size() && model.get(i).sameTensors(layer)) {
                 layer = model.get(i);
             }
             ranges.add(new Range(layer, in.readLong(), in.readLong()));
@@ -340,9 +362,13 @@ final class Checkpoint {
         throw new IOException(folder + " has no whole step to load: " + why);
     }
 
-    private static void check(Shard s, List<ShardedLayer> layers, String optimizer, int moments)
+    private static void check(
+            Shard s, List<ShardedLayer> layers, String optimizer, List<StateTensor> state)
             throws IOException {
         Header h = s.header;
+        int moments = state.size();
+        boolean shapes =
+                state.stream().anyMatch(t -> t.layout() == StateTensor.Layout.FACTORED);
         if (!h.optimizer.equals(optimizer) || h.moments() != moments) {
             throw new IOException(
                     "%s is of optimizer %s with %s moments, expected %s with %s"
@@ -353,10 +379,17 @@ final class Checkpoint {
                     s.file + " has " + h.ranges.size() + " layers, the model " + layers.size());
         }
         for (int i = 0; i < layers.size(); i++) {
-            if (!h.ranges.get(i).layer.sameTensors(layers.get(i))) {
+            ShardedLayer layer = h.ranges.get(i).layer;
+            boolean same = layer.sameTensors(layers.get(i));
+            if (!same || (shapes && !layer.sameMatrices(layers.get(i)))) {
                 throw new IOException(
-                        "%s is of another model: its layer %s is %s, expected %s"
-                                .formatted(s.file, i, h.ranges.get(i).layer, layers.get(i)));
+                        "%s is of another model%s: its layer %s is %s, expected %s"
+                                .formatted(
+                                        s.file,
+                                        same ? ", with tensors of another shape" : "",
+                                        i,
+                                        layer,
+                                        layers.get(i)));
             }
         }
     }

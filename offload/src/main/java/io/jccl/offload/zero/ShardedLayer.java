@@ -126,6 +126,17 @@ public record ShardedLayer(String name, List<Tensor> tensors) {
         return same;
     }
 
+    /** Whether another layer, with the same names and counts, has the same rows and columns. */
+    boolean sameMatrices(ShardedLayer other) {
+        boolean same = true;
+        for (int i = 0; same && i < tensors.size(); i++) {
+            TensorShape a = tensors.get(i).shape();
+            TensorShape b = other.tensors.get(i).shape();
+            same = a.equals(b) || (!a.isMatrix() && !b.isMatrix());
+        }
+        return same;
+    }
+
     /**
      * The position of a tensor in the flat buffer.
      *

@@ -390,12 +390,18 @@ public final class ZeroOptimizer implements AutoCloseable {
      * @param learningRate 0 or more
      * @param clip more than 0; 1 leaves gradients as they are
      * @return the result, until the next step; its norm is that before the multiplication
-     * @throws IllegalStateException if micro-steps are missing, or a layer is held
+     * @throws IllegalStateException if micro-steps are missing, a layer is held, or {@link
+     *     #restore}'s largest number of steps has been taken
      * @throws JcclException as {@link #step(double)}
      */
     public StepResult step(double learningRate, double clip) {
         progress.checkOpen();
         progress.checkState(); // stale parameters are rewritten
+        if (progress.steps >= Checkpoint.MOST_STEPS) {
+            throw new IllegalStateException(
+                    "there were %s steps, the most that files can number; restore fewer"
+                            .formatted(progress.steps));
+        }
         if (!(learningRate >= 0 && learningRate <= Float.MAX_VALUE)) {
             throw new IllegalArgumentException(
                     "the learning rate is " + learningRate + ", expected 0 or more");
@@ -500,17 +506,18 @@ public final class ZeroOptimizer implements AutoCloseable {
      * Sets all parameters and moments, such as those of a run with another layout. All ranks call
      * it. The loss scale stays as it is.
      *
-     * @param steps the number of steps that led to them, 0 or more
+     * @param steps the number of steps that led to them, 0 to 999,999,999,999
      * @param initializer provides the values, the same on all ranks
-     * @throws IllegalArgumentException if the number is negative
+     * @throws IllegalArgumentException if the number is out of range
      * @throws JcclException as {@link #initialize}
      * @throws io.jccl.offload.OffloadMemoryException as {@link #initialize}
      */
     public void restore(long steps, StateInitializer initializer) {
         progress.checkOpen();
-        if (steps < 0) {
+        if (steps < 0 || steps > Checkpoint.MOST_STEPS) {
             throw new IllegalArgumentException(
-                    "the number of steps is " + steps + ", expected 0 or more");
+                    "the number of steps is %s, expected 0 to %s"
+                            .formatted(steps, Checkpoint.MOST_STEPS));
         }
         gradients.forget();
         windows.drop();

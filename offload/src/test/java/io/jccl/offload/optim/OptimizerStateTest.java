@@ -110,6 +110,28 @@ class OptimizerStateTest {
         assertArrayEquals(before, all(s));
     }
 
+    /** Each moment has its size in the file: not what a torn file has. */
+    @Test
+    void anotherOptimizersFileIsNamedAsSuch() throws IOException {
+        Path file = folder.resolve("state");
+        try (OptimizerState s = OptimizerState.allocate(Adam.defaults(), HOST, 1000);
+                OptimizerState bits = OptimizerState.allocate(Adam8bit.defaults(), HOST, 1000)) {
+            s.save(file, 1);
+            refused(bits, file, "or of another optimizer");
+        }
+    }
+
+    @Test
+    void anInterruptedSaveNamesItsCause() {
+        try (OptimizerState s = OptimizerState.allocate(Adam.defaults(), HOST, 10)) {
+            Thread.currentThread().interrupt();
+            IOException e =
+                    assertThrows(IOException.class, () -> s.save(folder.resolve("state"), 1));
+            assertTrue(Thread.interrupted());
+            assertTrue(String.valueOf(e.getMessage()).contains("Interrupt"), e::toString);
+        }
+    }
+
     @Test
     void failedSaveLeavesTheOldFile() throws IOException {
         Path file = folder.resolve("state");

@@ -1,6 +1,7 @@
 package io.jccl.offload.zero;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertDoesNotThrow;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -16,10 +17,13 @@ import io.jccl.offload.optim.OptimizerState;
 import io.jccl.offload.optim.TensorShape;
 import io.jccl.testkit.Messages;
 import java.io.IOException;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Base64;
 import java.util.List;
 import java.util.Map;
+import java.util.function.Consumer;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -347,6 +351,59 @@ class AdafactorTest {
                         }
                     });
         }
+    }
+
+    private static void ofColumns(int columns, Consumer<ZeroOptimizer> work) {
+        ShardedLayer layer =
+                new ShardedLayer("l", List.of(new ShardedLayer.Tensor("w", 12, columns)));
+        Communicator.runLocal(
+                1,
+                c -> {
+                    try (ZeroOptimizer zero =
+                            ZeroOptimizer.create(
+                                    c,
+                                    List.of(layer),
+                                    Adafactor.defaults(),
+                                    ZeroOptions.stage(0))) {
+                        work.accept(zero);
+                    }
+                });
+    }
+
+    /** With 3 columns there are as many means as with 4, with 6 more. */
+    @Test
+    void filesOfAnotherShapeAreRefused(@TempDir Path folder) {
+        ofColumns(4, zero -> {
+            zero.initialize((layer, tensor, values) -> {});
+            assertDoesNotThrow(() -> zero.save(folder));
+            assertDoesNotThrow(() -> zero.load(folder));
+        });
+        for (int columns : new int[] {3, 6, 12}) {
+            ofColumns(columns, zero -> {
+                String m = Messages.of(IOException.class, () -> zero.load(folder));
+                assertTrue(m.contains("of another model, with tensors of another shape"), m);
+            });
+        }
+    }
+
+    /** A file without columns, as they were written first. */
+    @Test
+    void filesOfTheFirstVersionAreRead(@TempDir Path folder) throws IOException {
+        Path step = Files.createDirectory(folder.resolve("step-000000000005"));
+        Files.write(
+                step.resolve("0000000000000-00000-of-00001.shard"),
+                Base64.getDecoder()
+                        .decode(
+                                "SkNDTFpFUjFZAAAAv2e+iAAAAAAAAAAAAAAAAAAAAAU/8AAAAAAAAAAAAAAAAAAA"
+                                        + "AAAAAQAJYWRhZmFjdG9yAAAAAQAAAAEAAWwAAAABAAF3AAAAAAAA"
+                                        + "AAwAAAAAAAAAAAAAAAAAAAAMAAAAAAAAgD8AAABAAABAQAAAgEAA"
+                                        + "AKBAAADAQAAA4EAAAABBAAAQQQAAIEEAADBBAACAPwAAAEAAAEBA"
+                                        + "AAAAQAAAAEAAAABAAAAAQOUpmbs="));
+        ofColumns(4, zero -> {
+            assertEquals(5, assertDoesNotThrow(() -> zero.load(folder)));
+            zero.forEachParameter((l, t, v) -> assertEquals(11, v.get(11)));
+            zero.forEachMoment(0, (l, t, v) -> assertEquals(3, v.get(11)));
+        });
     }
 
     private static void finish(ZeroOptimizer zero, int rank, int ranks, double tolerance) {

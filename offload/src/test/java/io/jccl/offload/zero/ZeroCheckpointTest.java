@@ -2,6 +2,7 @@ package io.jccl.offload.zero;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -14,10 +15,12 @@ import io.jccl.offload.optim.AdamW;
 import io.jccl.offload.optim.LossScale;
 import io.jccl.offload.optim.Optimizer;
 import java.io.IOException;
+import java.nio.channels.FileChannel;
 import java.nio.file.FileSystem;
 import java.nio.file.FileSystems;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
@@ -220,6 +223,52 @@ class ZeroCheckpointTest {
                                 ShardedLayer.of("second", 24),
                                 Demo.LAYERS.get(2)));
         assertTrue(message.contains("its layer 1"), message);
+    }
+
+    /** Nobody else would remove them, and each may be as large as a whole file. */
+    @Test
+    void whatAKilledSaveLeftIsRemovedByTheNextOfTheSameRank() throws IOException {
+        Path step = Files.createDirectories(folder.resolve("step-000000000000"));
+        Path left = Files.createFile(step.resolve("00123456789ab-00000-of-00001.shard.part"));
+        Path used = Files.createFile(step.resolve("00123456789ac-00000-of-00001.shard.part"));
+        Path foreign = Files.createFile(step.resolve("00123456789ab-00001-of-00002.shard.part"));
+        Path other = Files.createFile(step.resolve("notes.part"));
+        try (FileChannel c = FileChannel.open(used, StandardOpenOption.WRITE)) {
+            PartFiles.lock(c);
+            world(
+                    1,
+                    options(0, Tier.DEVICE),
+                    (zero, rank) -> {
+                        Demo.initialize(zero, 4);
+                        zero.save(folder);
+                        zero.load(folder);
+                    });
+        }
+        assertFalse(Files.exists(left));
+        for (Path p : List.of(used, foreign, other)) {
+            assertTrue(Files.exists(p), p::toString);
+        }
+    }
+
+    @Test
+    void stepsThatNoFolderCanNumberAreRefused() {
+        world(
+                1,
+                options(0, Tier.DEVICE),
+                (zero, rank) -> {
+                    ZeroOptimizer.StateInitializer none = (layer, tensor, moment, values) -> {};
+                    for (long steps : new long[] {-1, 1_000_000_000_000L, Long.MAX_VALUE}) {
+                        assertThrows(
+                                IllegalArgumentException.class, () -> zero.restore(steps, none));
+                    }
+                    zero.restore(999_999_999_998L, none);
+                    Demo.step(zero, 4, 0, 1, rank, RATE);
+                    zero.save(folder);
+                    assertThrows(
+                            IllegalStateException.class,
+                            () -> Demo.step(zero, 4, 1, 1, rank, RATE));
+                    assertEquals(999_999_999_999L, zero.load(folder));
+                });
     }
 
     @Test
