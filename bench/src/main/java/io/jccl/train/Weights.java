@@ -15,6 +15,8 @@ import io.jccl.offload.optim.TensorShape;
 import java.io.IOException;
 import java.lang.foreign.MemorySegment;
 import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
 
@@ -96,6 +98,10 @@ interface Weights extends AutoCloseable {
     final class OnHost implements Weights {
         private final long[] places;
         private final OptimizerState state;
+
+        /** If it is stored in blocks, the state of each weight, which may end within one. */
+        private final List<OptimizerState> apart = new ArrayList<>();
+
         private final GradientNorm one = new GradientNorm(1);
         private @Nullable GradientNorm norm;
 
@@ -111,6 +117,19 @@ interface Weights extends AutoCloseable {
                     optimizer.passes() > 2
                             ? OptimizerState.allocate(optimizer, device, shapes)
                             : OptimizerState.allocate(optimizer, device, count);
+            boolean blocks = optimizer.state().stream().anyMatch(t -> t.unit() > 1);
+            for (int i = 0; blocks && i < shapes.size(); i++) {
+                apart.add(weight(optimizer, places[i], shapes.get(i).count()));
+            }
+        }
+
+        private OptimizerState weight(Optimizer optimizer, long from, long count) {
+            Buffer[] moments = new Buffer[state.moments()];
+            for (int k = 0; k < moments.length; k++) {
+                StateTensor t = state.tensor(k);
+                moments[k] = state.moment(k).slice(t.count(from), t.count(count));
+            }
+            return OptimizerState.of(optimizer, state.parameters().slice(from, count), moments);
         }
 
         @Override
@@ -136,7 +155,11 @@ interface Weights extends AutoCloseable {
         @Override
         public void set(int number, long from, Buffer values) {
             if (number > 0 && state.tensor(number - 1).layout() != StateTensor.Layout.FLOAT32) {
-                state.encode(number - 1, from, values);
+                if (apart.isEmpty()) {
+                    state.encode(number - 1, from, values);
+                } else {
+                    apart.get(Arrays.binarySearch(places, from)).encode(number - 1, 0, values);
+                }
             }
         }
 
@@ -172,8 +195,8 @@ interface Weights extends AutoCloseable {
                 ParameterGroup p = groups[i];
                 p.optimizer()
                         .step(
-                                state,
-                                places[i],
+                                apart.isEmpty() ? state : apart.get(i),
+                                apart.isEmpty() ? places[i] : 0,
                                 gradients.get(i),
                                 null,
                                 step,

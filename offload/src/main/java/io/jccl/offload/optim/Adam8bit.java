@@ -9,7 +9,7 @@ import java.util.List;
  * parameter has 2 bytes of moments instead of 8, and blocks 8 bytes more.
  *
  * <p>Weight decay is decoupled, as AdamW's. Blocks count from the first element of the state;
- * pieces of it begin at a multiple of 256.
+ * pieces of it begin and end at a multiple of 256, or end with the state.
  *
  * <p><b>Threads:</b> immutable.
  *

@@ -15,7 +15,7 @@ import org.jspecify.annotations.Nullable;
  * Every operation is an IEEE 754 binary32 operation, rounded to nearest even and never fused, so
  * the loops on the Vector API and the plain ones are bit-identical too; only the sign and payload
  * of a NaN may differ. {@link Lamb} and {@link Adafactor} need sums over whole tensors, {@link
- * Adam8bit} pieces that begin at a multiple of 256.
+ * Adam8bit} pieces of whole blocks of 256.
  *
  * <p>Other rules implement {@link #label}, {@link #state} and {@link #apply}:
  *

@@ -278,9 +278,11 @@ public final class OptimizerState implements AutoCloseable {
      * Reads a moment of a tensor.
      *
      * @param index index of the moment
-     * @param from index in the state of the first element: of a whole tensor if the layout has
-     *     means of rows and columns
+     * @param from index in the state of the first element: a multiple of the layout's {@linkplain
+     *     StateTensor#unit unit}; of a whole tensor if the layout has means of rows and columns
      * @param to float32 in host memory, one for each element to read
+     * @throws IllegalArgumentException if it begins within a block
+     * @throws IndexOutOfBoundsException if the elements do not lie within the state
      */
     public void decode(int index, long from, Buffer to) {
         StateTensor t = tensor(index);
@@ -292,10 +294,14 @@ public final class OptimizerState implements AutoCloseable {
      *
      * @param index index of the moment
      * @param from index in the state of the first element
-     * @param values float32 in host memory, one for each element to write
+     * @param values float32 in host memory, one for each element to write: whole blocks, or up to
+     *     the end of the state
+     * @throws IllegalArgumentException if it begins or ends within a block
+     * @throws IndexOutOfBoundsException if the elements do not lie within the state
      */
     public void encode(int index, long from, Buffer values) {
         StateTensor t = tensor(index);
+        checkBlocks(t.name(), index, from, from + values.count());
         t.encode(shapes(t, from), values, memory(t, index, from, values.count()));
     }
 
@@ -307,10 +313,24 @@ public final class OptimizerState implements AutoCloseable {
 
     private Buffer memory(StateTensor t, int index, long from, long count) {
         if (t.layout() != StateTensor.Layout.FACTORED) {
+            Objects.checkFromIndexSize(from, count, count());
+            checkBlocks(t.name(), index, from, count());
             return moment(index).slice(t.count(from), t.count(count));
         }
         int tensor = tensorAt(from);
         return moment(index).slice(factors[tensor], factors[tensor + 1] - factors[tensor]);
+    }
+
+    /** Refuses elements that begin or end within a block of a moment. */
+    void checkBlocks(String of, int index, long from, long end) {
+        int unit = tensor(index).unit();
+        if (from % unit != 0 || (end % unit != 0 && end != count())) {
+            throw new IllegalArgumentException(
+                    ("a piece of %s begins at element %s and ends before element %s, expected"
+                                    + " multiples of %s, or the end of the state, %s: it is in"
+                                    + " blocks")
+                            .formatted(of, from, end, unit, count()));
+        }
     }
 
     /** Index of the tensor that an element of the parameters belongs to. */

@@ -119,13 +119,7 @@ final class StepWork {
                             .formatted(state.moments(), optimizer, optimizer.moments()));
         }
         for (int k = 0; k < state.moments(); k++) {
-            int unit = state.tensor(k).unit();
-            if (from % unit != 0) {
-                throw new IllegalArgumentException(
-                        ("a piece of %s begins at element %s, expected a multiple of %s: its state"
-                                        + " is in blocks")
-                                .formatted(optimizer.label(), from, unit));
-            }
+            state.checkBlocks(optimizer.label(), k, from, from + count);
         }
         Checks.notNegative("the gradient factor", gradientFactor);
         MemorySegment memory = Checks.gradients(gradients);

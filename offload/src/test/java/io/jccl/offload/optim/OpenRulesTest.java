@@ -340,6 +340,29 @@ class OpenRulesTest {
         }
     }
 
+    /** Blocks can be read and written from their start, and written whole. */
+    @Test
+    void blocksAreNotReadOrWrittenFromTheirMiddle() {
+        try (OptimizerState s = OptimizerState.allocate(Adam8bit.defaults(), HOST, 600);
+                Buffer x = random(new Random(5), DataType.FLOAT32, 600, 1);
+                Buffer y = HOST.allocate(DataType.FLOAT32, 600)) {
+            s.encode(1, 0, x);
+            s.decode(1, 0, x);
+            refused("element 100", () -> s.decode(1, 100, y.slice(0, 10)));
+            refused("element 100", () -> s.encode(1, 100, y.slice(0, 412)));
+            refused("before element 266", () -> s.encode(1, 256, y.slice(0, 10)));
+            for (long from : new long[] {-256, 512}) {
+                assertThrows(
+                        IndexOutOfBoundsException.class, () -> s.decode(1, from, y.slice(0, 256)));
+            }
+            s.encode(1, 256, x.slice(256, 344));
+            s.decode(1, 256, y.slice(0, 10));
+            assertArrayEquals(values(x.slice(256, 10)), values(y.slice(0, 10)));
+            s.decode(1, 0, y);
+            assertArrayEquals(values(x), values(y));
+        }
+    }
+
     private static void refused(String part, Runnable call) {
         String message =
                 String.valueOf(assertThrows(RuntimeException.class, call::run).getMessage());
@@ -353,6 +376,7 @@ class OpenRulesTest {
                 Buffer g = HOST.allocate(DataType.FLOAT32, 10)) {
             Adam8bit o = Adam8bit.defaults();
             refused("element 5", () -> o.step(bits, 5, g, null, 1, 1, 1));
+            refused("before element 266", () -> o.step(bits, 256, g, null, 1, 1, 1));
             refused("Adam8bit", () -> o.step(floats, 0, g, null, 1, 1, 1));
             refused("Adam[", () -> Adam.defaults().step(bits, 0, g, null, 1, 1, 1));
             refused("lamb has no kernel for a GPU", () -> Lamb.defaults().update(1, 1));
