@@ -182,7 +182,7 @@ final class BufferMove implements Completion {
             newHost.close();
         }
         if (newPlace != null) {
-            newPlace.close();
+            owner.release(newPlace);
         }
     }
 

@@ -322,7 +322,8 @@ public final class LayerSchedule implements AutoCloseable {
 
     /**
      * Waits until the gradients of a layer's last backward have been written back, for example to
-     * run its optimizer while other layers still compute.
+     * run its optimizer while other layers still compute. Call it after that layer's {@link
+     * LoadedLayer} was released; for a layer without gradient elements it returns at once.
      *
      * @param layer its index
      * @param timeout how long to wait at most

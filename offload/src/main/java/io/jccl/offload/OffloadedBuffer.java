@@ -60,7 +60,8 @@ public final class OffloadedBuffer implements AutoCloseable {
      * Creates a buffer on one tier.
      *
      * @param tiers where it allocates memory
-     * @param name for messages, and its name in the store of tier {@link Tier#NVME}
+     * @param name for messages, and its name in the store of tier {@link Tier#NVME}: there no two
+     *     open buffers may have the same
      * @param type element type
      * @param count number of elements, 0 or more
      * @param tier its first tier: the elements are zeros, or on tier {@link Tier#NVME} what the
@@ -69,6 +70,8 @@ public final class OffloadedBuffer implements AutoCloseable {
      *     the device, which costs memory, but makes moving down free while they are unchanged
      * @return the buffer
      * @throws OffloadMemoryException if the tier has no room
+     * @throws IllegalStateException if it is tier {@link Tier#NVME}, and there is no store or
+     *     another open buffer has its place under the name
      */
     public static OffloadedBuffer create(
             Tiers tiers, String name, DataType type, long count, Tier tier, boolean keepPinned) {
@@ -92,7 +95,31 @@ public final class OffloadedBuffer implements AutoCloseable {
                             + " cannot be on tier NVME: there is no store for it; give Tiers one, or"
                             + " use another tier");
         }
-        return store.place(name, type, count);
+        if (!PlaceNames.take(store, name)) {
+            throw new IllegalStateException(
+                    this
+                            + " cannot be on tier NVME: another open buffer has its place there"
+                            + " under this name; give each its own name");
+        }
+        boolean done = false;
+        try {
+            TierStore.Place made = store.place(name, type, count);
+            done = true;
+            return made;
+        } finally {
+            if (!done) {
+                PlaceNames.giveBack(store, name);
+            }
+        }
+    }
+
+    /** Gives back a place, and then its name. */
+    void release(TierStore.Place old) {
+        try {
+            old.close();
+        } finally {
+            PlaceNames.giveBack(Objects.requireNonNull(tiers.nvme()), name);
+        }
     }
 
     /** A move has ended: what it brought is kept, or, if it failed, the buffer stays as it was. */
@@ -150,8 +177,8 @@ public final class OffloadedBuffer implements AutoCloseable {
      * @return the move; done if the elements are on that tier already
      * @throws OffloadMemoryException if a tier that the move needs has no room; nothing is changed
      *     then
-     * @throws IllegalStateException if the buffer is in use, another move is in progress, or it is
-     *     closed
+     * @throws IllegalStateException if the buffer is in use, another move is in progress, it is
+     *     closed, or another open buffer has its place on tier {@link Tier#NVME} under its name
      */
     public Completion startMove(Tier tier, int priority) {
         return start(tier, priority, null);
@@ -167,8 +194,8 @@ public final class OffloadedBuffer implements AutoCloseable {
      * @return the move; done if the elements are on that tier already
      * @throws OffloadMemoryException if a tier that the move needs has no room; nothing is changed
      *     then
-     * @throws IllegalStateException if the buffer is in use, another move is in progress, or it is
-     *     closed
+     * @throws IllegalStateException if the buffer is in use, another move is in progress, it is
+     *     closed, or another open buffer has its place on tier {@link Tier#NVME} under its name
      */
     public Completion startMove(Tier tier, int priority, Event after) {
         return start(tier, priority, Objects.requireNonNull(after, "after"));
@@ -455,7 +482,7 @@ public final class OffloadedBuffer implements AutoCloseable {
         drop(Tier.DEVICE);
         drop(Tier.PINNED);
         if (place != null) {
-            place.close();
+            release(place);
             place = null;
         }
     }

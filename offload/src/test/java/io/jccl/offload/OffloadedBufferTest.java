@@ -302,6 +302,31 @@ class OffloadedBufferTest {
         }
     }
 
+    /** They would share one place, and one would get the other's values. */
+    @Test
+    void twoOpenBuffersOfOneNameAreNotBothInTheStore() {
+        OffloadedBuffer one = buffer(Tier.PINNED, false);
+        try (OffloadedBuffer two = buffer(Tier.PINNED, false)) {
+            fill(one, Tier.PINNED, 1);
+            fill(two, Tier.PINNED, 2);
+            one.moveTo(Tier.NVME, WAIT);
+            IllegalStateException e =
+                    assertThrows(IllegalStateException.class, () -> two.moveTo(Tier.NVME, WAIT));
+            assertTrue(String.valueOf(e.getMessage()).contains("buffer 'w'"), e::toString);
+            assertThrows(IllegalStateException.class, () -> buffer(Tier.NVME, false));
+            check(two, Tier.PINNED, 2);
+            check(one, Tier.PINNED, 1);
+            one.close();
+            store.failure = new JcclException("broken");
+            assertThrows(JcclException.class, () -> two.moveTo(Tier.NVME, WAIT));
+            store.failure = null;
+            two.moveTo(Tier.NVME, WAIT);
+            check(two, Tier.PINNED, 2);
+        } finally {
+            one.close();
+        }
+    }
+
     @Test
     void withoutAStoreThereIsNoNvmeTier() {
         Tiers two = new Tiers(engine, device, pinned, null);
