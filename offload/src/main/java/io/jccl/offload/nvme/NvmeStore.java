@@ -280,8 +280,8 @@ public final class NvmeStore implements TierStore, AutoCloseable {
      *     written again: call {@link #rollback} and repeat the step
      * @throws OffloadMemoryException if the drive has no room for the manifest; nothing is
      *     committed then, and the commit can be repeated
-     * @throws JcclException if the drive fails; unless the message states otherwise nothing is
-     *     committed
+     * @throws JcclException if the drive fails, or the file of blocks was removed or cut by
+     *     another; unless the message states otherwise nothing is committed
      */
     public void commit(long step) {
         if (isScratch()) {
@@ -334,6 +334,11 @@ public final class NvmeStore implements TierStore, AutoCloseable {
                     0,
                     "flushing %s failed, step %s is not committed: rollback() and repeat the step"
                             .formatted(files.data, step));
+        }
+        try {
+            files.checkData();
+        } catch (IOException e) {
+            throw files.failed(e, 0, "step " + step + " is not committed");
         }
         Path target = files.manifestFile();
         ByteBuffer bytes = files.manifest(all, step);

@@ -11,8 +11,10 @@ import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
 import java.nio.file.FileSystemException;
 import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
+import java.nio.file.attribute.BasicFileAttributes;
 import java.util.Collection;
 import java.util.List;
 import java.util.Objects;
@@ -42,6 +44,10 @@ final class StoreFiles {
     private final Budgets budgets;
     private final @Nullable FolderLock lock;
     private final UUID id;
+
+    /** What the file system identifies the file of blocks by; null in a scratch store. */
+    private final @Nullable Object dataKey;
+
     private long fileEnd;
     private long taken;
 
@@ -161,6 +167,7 @@ final class StoreFiles {
                 opened = backend.open(data, NvmeOptions.DirectIo.OFF, false);
             }
             file = opened;
+            dataKey = lock == null ? null : dataAttributes().fileKey();
             restored = content;
             if (content == null) {
                 id = UUID.randomUUID();
@@ -224,6 +231,31 @@ final class StoreFiles {
                     content.fileEnd() + " bytes",
                     Math.max(0, size) + " bytes",
                     "restore the folder from a copy, or start a new one");
+        }
+    }
+
+    private BasicFileAttributes dataAttributes() throws IOException {
+        return Files.readAttributes(data, BasicFileAttributes.class);
+    }
+
+    /** Checks that the open file is still the one that the next {@link #open} finds, and whole. */
+    void checkData() throws IOException {
+        String what = "";
+        try {
+            BasicFileAttributes now = dataAttributes();
+            if (!Objects.equals(now.fileKey(), dataKey)) {
+                what = "was replaced";
+            } else if (now.size() < fileEnd()) {
+                what = "was cut to %s bytes, expected %s".formatted(now.size(), fileEnd());
+            }
+        } catch (NoSuchFileException e) {
+            what = "was removed";
+        }
+        if (!what.isEmpty()) {
+            throw new IOException(
+                    ("%s %s while the store is open: save elsewhere what can still be read before"
+                                    + " the store is closed, and start a new one")
+                            .formatted(data, what));
         }
     }
 

@@ -100,6 +100,31 @@ class NvmeFaultTest {
         }
     }
 
+    /** What is committed to a file that nobody finds again would be lost. */
+    @Test
+    void aFileThatWasRemovedOrCutIsNotCommittedTo() throws IOException {
+        Path data = folder.resolve("data");
+        Path aside = folder.resolve("aside");
+        try (NvmeStore store = committed()) {
+            region(store).write(b).await(WAIT);
+            Files.move(data, aside);
+            assertNotCommitted(store, data + " was removed");
+            Files.copy(aside, data);
+            assertNotCommitted(store, data + " was replaced");
+            Files.move(aside, data, StandardCopyOption.REPLACE_EXISTING);
+            try (FileChannel f = FileChannel.open(data, StandardOpenOption.WRITE)) {
+                f.truncate(8192);
+            }
+            assertNotCommitted(store, data + " was cut to 8192 bytes");
+        }
+    }
+
+    private static void assertNotCommitted(NvmeStore store, String why) {
+        JcclException e = assertThrows(JcclException.class, () -> store.commit(2));
+        assertTrue(String.valueOf(e.getMessage()).contains(why), e::toString);
+        assertEquals(OptionalLong.of(1), store.committedStep());
+    }
+
     @Test
     void fullDrive() {
         NvmeStore store = committed();
