@@ -324,12 +324,17 @@ public final class OptimizerState implements AutoCloseable {
     /** Refuses elements that begin or end within a block of a moment. */
     void checkBlocks(String of, int index, long from, long end) {
         int unit = tensor(index).unit();
-        if (from % unit != 0 || (end % unit != 0 && end != count())) {
+        boolean within = from % unit != 0;
+        if (within || (end % unit != 0 && end != count())) {
             throw new IllegalArgumentException(
-                    ("a piece of %s begins at element %s and ends before element %s, expected"
-                                    + " multiples of %s, or the end of the state, %s: it is in"
+                    ("a piece of %s %s element %s, expected a multiple of %s%s: its state is in"
                                     + " blocks")
-                            .formatted(of, from, end, unit, count()));
+                            .formatted(
+                                    of,
+                                    within ? "begins at" : "ends before",
+                                    within ? from : end,
+                                    unit,
+                                    within ? "" : ", or the end of the state, " + count()));
         }
     }
 

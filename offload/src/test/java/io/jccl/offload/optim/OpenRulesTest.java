@@ -344,8 +344,11 @@ class OpenRulesTest {
     @Test
     void blocksAreNotReadOrWrittenFromTheirMiddle() {
         try (OptimizerState s = OptimizerState.allocate(Adam8bit.defaults(), HOST, 600);
-                Buffer x = random(new Random(5), DataType.FLOAT32, 600, 1);
+                Buffer x = HOST.allocate(DataType.FLOAT32, 600);
                 Buffer y = HOST.allocate(DataType.FLOAT32, 600)) {
+            for (int i = 0; i < 600; i++) {
+                x.set(i, i % 99);
+            }
             s.encode(1, 0, x);
             s.decode(1, 0, x);
             refused("element 100", () -> s.decode(1, 100, y.slice(0, 10)));
