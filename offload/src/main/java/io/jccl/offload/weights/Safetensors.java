@@ -1,5 +1,7 @@
 package io.jccl.offload.weights;
 
+import static java.lang.foreign.ValueLayout.JAVA_BYTE;
+
 import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.core.JsonToken;
@@ -7,6 +9,7 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.kernel.RowKernel;
 import java.io.IOException;
+import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.nio.file.Files;
 import java.nio.file.InvalidPathException;
@@ -36,7 +39,7 @@ public final class Safetensors implements AutoCloseable {
     public static final String INDEX = ".index.json";
 
     /** Elements read at a time, of up to 8 bytes. */
-    private static final int PIECE = 1 << 13;
+    private static final int PIECE = 1 << 14;
 
     private final Path source;
     private final List<SafetensorsFile> opened = new ArrayList<>();
@@ -256,16 +259,20 @@ public final class Safetensors implements AutoCloseable {
         int size = t.type().size();
         int most = (int) Math.min(PIECE, to.count());
         byte[] bytes = new byte[most * size];
-        MemorySegment piece = MemorySegment.ofArray(bytes);
         float[] floats = new float[same ? 0 : most];
-        for (long i = 0; i < to.count(); i += PIECE) {
-            int n = (int) Math.min(PIECE, to.count() - i);
-            file(name).read(e, (from + i) * size, bytes, n * size);
-            if (same) {
-                MemorySegment.copy(piece, 0, target, i * size, (long) n * size);
-            } else {
-                RowKernel.BEST.load(piece, Objects.requireNonNull(type), 0, floats, 0, n);
-                RowKernel.BEST.store(floats, 0, target, DataType.FLOAT32, i, n);
+        // The loops that widen are several times faster on memory outside the heap.
+        try (Arena arena = Arena.ofConfined()) {
+            MemorySegment narrow = arena.allocate(same ? 0 : bytes.length);
+            for (long i = 0; i < to.count(); i += PIECE) {
+                int n = (int) Math.min(PIECE, to.count() - i);
+                file(name).read(e, (from + i) * size, bytes, n * size);
+                if (same) {
+                    MemorySegment.copy(bytes, 0, target, JAVA_BYTE, i * size, n * size);
+                } else {
+                    MemorySegment.copy(bytes, 0, narrow, JAVA_BYTE, 0, n * size);
+                    RowKernel.BEST.load(narrow, Objects.requireNonNull(type), 0, floats, 0, n);
+                    RowKernel.BEST.store(floats, 0, target, DataType.FLOAT32, i, n);
+                }
             }
         }
     }
