@@ -175,19 +175,18 @@ public sealed interface Attention {
 
         @Override
         public Attention scaled(double from, double to) {
-            long size = Math.max(1, Math.round(headSize));
-            int newHeads = (int) Math.max(1, Math.round(heads * to / from));
-            if (Math.abs(queries() - from) < 0.5) {
-                // The heads make up the hidden size: of its divisors the nearest is their size.
-                size = divisor((long) to, size);
-                newHeads = (int) ((long) to / size);
-            }
+            // Whole groups, so that each keeps its number of query heads.
             int ratio = heads / groups;
-            int newGroups = ratio == 1 ? newHeads : Math.max(1, newHeads / ratio);
-            while (newHeads % newGroups != 0) {
-                newGroups--;
+            long shared = (long) to / ratio;
+            long size = Math.max(1, Math.round(headSize));
+            int newGroups = Math.clamp(Math.round(groups * to / from), 1, (int) Math.max(1, shared));
+            if (Math.abs(queries() - from) < 0.5 && shared * ratio == (long) to) {
+                // The heads make up the hidden size: of its divisors the nearest is their size.
+                size = divisor(shared, size);
+                newGroups = (int) (shared / size);
             }
-            return new Grouped(newHeads, newGroups, (double) size, inputBias, outputBias, norms);
+            return new Grouped(
+                    ratio * newGroups, newGroups, (double) size, inputBias, outputBias, norms);
         }
 
         /** The divisor nearest to a number, by their ratio. */
