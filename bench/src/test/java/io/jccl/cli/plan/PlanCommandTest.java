@@ -160,6 +160,11 @@ class PlanCommandTest {
     }
 
     @Test
+    void aModelTooThinToShrinkIsPlanned() {
+        assertEquals(0, execute("--layers 2 --hidden 10000 --ffn 0.000001"), err::toString);
+    }
+
+    @Test
     void moreMachinesIfNothingHelps() throws IOException {
         JsonNode report = json("--model gpt3-175b");
         assertEquals(0, report.get("next").size());

@@ -44,10 +44,10 @@ public record ScalingRule(double aspect, Model like) {
      *
      * @param most the largest number of parameters
      * @return the models, with strictly more parameters each
+     * @throws IllegalArgumentException if there are none
      */
     public List<Model> ladder(long most) {
         List<Model> models = new ArrayList<>();
-        double last = 0;
         for (int k = 1; ; k++) {
             // Without the embeddings, which would make the smallest ones deep and narrow.
             double next = inLayers(depth(k + 1), STEP * (k + 1));
@@ -55,14 +55,19 @@ public record ScalingRule(double aspect, Model like) {
             // Flat rules have few depths per width, deep ones many: some eight of them are enough.
             int step = Math.max(1, (depth(k + 1) - first) / 8);
             for (int layers = first; layers == first || inLayers(layers, STEP * k) < next; ) {
-                double least = inLayers(layers, STEP * k);
-                Model model = least > most || layers > 1_000_000 ? null : scaled(layers, STEP * k);
-                if (model == null || model.parameters() > most) {
-                    return List.copyOf(models);
-                }
-                if (model.parameters() > last) {
+                boolean over = inLayers(layers, STEP * k) > most || layers > 1_000_000;
+                Model model = over ? null : scaled(layers, STEP * k);
+                // The first ones may be too narrow for one of their parts.
+                if (over || model != null || !models.isEmpty()) {
+                    if (model == null || model.parameters() > most) {
+                        return some(models, most);
+                    }
+                    // Deep models of one width give way to the first of the next that has no more.
+                    while (!models.isEmpty()
+                            && models.getLast().parameters() >= model.parameters()) {
+                        models.removeLast();
+                    }
                     models.add(model);
-                    last = (double) model.parameters();
                 }
                 layers += step;
             }
@@ -94,6 +99,16 @@ public record ScalingRule(double aspect, Model like) {
         return nearest.withParameters(parameters);
     }
 
+    private List<Model> some(List<Model> models, long most) {
+        if (models.isEmpty()) {
+            throw new IllegalArgumentException(
+                    ("no model with hidden / layers = %s has up to %s parameters; give more parameters,"
+                                    + " or another shape")
+                            .formatted(aspect, most));
+        }
+        return List.copyOf(models);
+    }
+
     private int depth(int k) {
         return (int) Math.min(2_000_000, Math.max(1, Math.round(STEP * k / aspect)));
     }
@@ -102,7 +117,7 @@ public record ScalingRule(double aspect, Model like) {
         return layers * hidden * hidden;
     }
 
-    /** Null if it is larger than any that can be planned. */
+    /** Null if it is larger or narrower than any that can be planned. */
     private @Nullable Model scaled(int layers, int hidden) {
         try {
             return like.scaled(layers, hidden);

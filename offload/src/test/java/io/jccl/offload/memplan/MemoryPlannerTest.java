@@ -285,6 +285,53 @@ class MemoryPlannerTest {
         }
     }
 
+    /** In the search's order: depth and width of each hidden size's first model only rise. */
+    @ParameterizedTest
+    @ValueSource(strings = {"gpt3-175b", "llama3-8b", "deepseek-v3", "gemma3-1b", "qwen3-0.6b"})
+    void widerModelsBeginNoShallower(String name) {
+        Model preset = Presets.of(name);
+        List<Model> ladder = ScalingRule.like(preset).ladder(1_000_000_000_000L);
+        int depth = 0;
+        for (int i = 1; i < ladder.size(); i++) {
+            Model model = ladder.get(i);
+            assertTrue(model.parameters() > ladder.get(i - 1).parameters());
+            if (model.hidden() != ladder.get(i - 1).hidden()) {
+                assertTrue(model.layers() >= depth, model::toString);
+                depth = model.layers();
+            }
+            if (model.attention() instanceof Attention.Grouped g) {
+                Attention.Grouped like = (Attention.Grouped) preset.attention();
+                assertEquals(like.heads() / like.groups(), g.heads() / g.groups());
+            }
+        }
+    }
+
+    /** A narrow model's MLP is too small to be planned; the ladder begins at wider ones. */
+    @Test
+    void aLadderBeginsWhereItsModelsHaveAllParts() {
+        Model thin = Model.llama(2, 10_000, 100, 100, 1, 51_200, 2048);
+        Model narrowest =
+                ScalingRule.like(thin.scaled(2, 10_000)).ladder(10_000_000_000L).getFirst();
+        assertEquals(128, narrowest.hidden());
+        Model wide =
+                Model.of(
+                        2,
+                        10_000,
+                        51_200,
+                        2048,
+                        thin.attention(),
+                        new FeedForward(0.01, true, false),
+                        null,
+                        Norms.LLAMA,
+                        false,
+                        false,
+                        false);
+        List<Model> ladder = ScalingRule.like(wide).ladder(10_000_000_000L);
+        assertEquals(1024, ladder.getFirst().hidden());
+        assertTrue(ladder.getLast().parameters() > wide.parameters());
+        refused(() -> ScalingRule.GPT.ladder(1000), "hidden / layers = 128", "up to 1000", "give");
+    }
+
     /** The binary search against trying every model. */
     @Tag("exhaustive")
     @Test
