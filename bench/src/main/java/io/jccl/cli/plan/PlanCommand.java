@@ -256,7 +256,7 @@ public final class PlanCommand extends Subcommand {
         }
         Plan plan = MemoryPlanner.plan(job, techniques);
         List<Model> ladder = ScalingRule.like(job.model()).ladder(Model.MAX_PARAMETERS);
-        List<Plan> worth = MemoryPlanner.frontier(MemoryPlanner.search(job, space));
+        List<Plan> worth = MemoryPlanner.frontier(MemoryPlanner.search(job, techniques, space));
         List<Plan> next = plan.fits() ? List.of() : MemoryPlanner.next(job, techniques, space);
         PlanText.Answer answer =
                 new PlanText.Answer(

@@ -11,7 +11,6 @@ import io.jccl.bench.report.Table;
 import io.jccl.offload.memplan.Batch;
 import io.jccl.offload.memplan.Job;
 import io.jccl.offload.memplan.MemoryPlanner;
-import io.jccl.offload.memplan.Model;
 import io.jccl.offload.memplan.Plan;
 import io.jccl.offload.memplan.Techniques;
 import io.jccl.offload.timeplan.Hardware;
@@ -40,11 +39,7 @@ final class SpeedSearch {
     static List<StepTime> search(
             Job job, MemoryPlanner.Space space, Hardware hardware, boolean overlap) {
         List<StepTime> found = new ArrayList<>();
-        Model model = job.model();
         for (Techniques t : MemoryPlanner.combinations(job, space)) {
-            if (t.pipeline() > model.layers() || model.heads() % t.tensor() != 0) {
-                continue;
-            }
             long accumulation = job.batch().accumulation() * t.split().ways();
             Batch batch = new Batch(job.batch().micro(), Math.toIntExact(accumulation));
             Plan plan = MemoryPlanner.plan(job.with(batch), t);

@@ -159,6 +159,37 @@ class PlanCommandTest {
                 out::toString);
     }
 
+    /** The split and the pieces that are given stay, and more techniques are found beside them. */
+    @ParameterizedTest
+    @CsvSource({
+        "--model llama3-70b --tp 8, tensor, 8",
+        "--model llama3-8b --pp 8 --device-memory 16G, pipeline, 8",
+        "--model llama3-8b --pieces 64 --zero 3 --context 8192 --device-memory 16G, pieces, 64",
+    })
+    void whatToSwitchOnBesideWhatIsGiven(String line, String field, int value) throws IOException {
+        JsonNode report = json(line);
+        assertFalse(report.get("fits").asBoolean());
+        assertEquals(5, report.get("next").size());
+        for (JsonNode next : report.get("next")) {
+            assertEquals(value, next.get(field).asInt());
+        }
+        assertTrue(
+                report.at("/largest/with_any/model/parameters").asLong()
+                        > report.at("/model/parameters").asLong());
+    }
+
+    /** There is a largest model on a machine where none fits without the split that is given. */
+    @Test
+    void theLargestModelWithWhatIsGiven() throws IOException {
+        JsonNode largest =
+                json("--model llama3-8b --context 131072 --tp 8 --recompute full --host-memory 0")
+                        .get("largest");
+        assertEquals(8, largest.at("/with_any/techniques/tensor").asInt());
+        assertTrue(
+                largest.at("/with_any/model/parameters").asLong()
+                        >= largest.at("/with_these_techniques/parameters").asLong());
+    }
+
     @Test
     void aModelTooThinToShrinkIsPlanned() {
         assertEquals(0, execute("--layers 2 --hidden 10000 --ffn 0.000001"), err::toString);
@@ -408,6 +439,8 @@ class PlanCommandTest {
         "--params 1B --offload-gradients host, offload the optimizer too",
         "--params 1B --pieces 4, stage 3",
         "--params 1B --tp 3, divide",
+        "--model gpt2-1.5b -g 4 --tp 4, 25 heads",
+        "--params 1B --cp 8 --context 1, tokens",
         "--params 1B --auto --zero 2, --zero",
         "--search --offload host, --offload",
         "--search --recompute full, --recompute",

@@ -3,7 +3,10 @@ package io.jccl.offload.memplan;
 import io.jccl.offload.Tier;
 import java.util.ArrayList;
 import java.util.Comparator;
+import java.util.LinkedHashSet;
 import java.util.List;
+import java.util.Set;
+import java.util.TreeSet;
 import java.util.function.IntPredicate;
 import java.util.stream.IntStream;
 
@@ -20,12 +23,7 @@ import java.util.stream.IntStream;
  */
 public final class MemoryPlanner {
     /** Numbers of pieces per layer that the search tries. */
-    private static final int[] PIECES = {1, 2, 4, 8, 16, 32};
-
-    private static final List<Integer> CHUNKS = List.of(1, 2, 4);
-
-    /** Tokens of a rank with context parallelism; with fewer, messages cost more than products. */
-    private static final int LEAST_CONTEXT = 1024;
+    private static final List<Integer> PIECES = List.of(1, 2, 4, 8, 16, 32);
 
     private MemoryPlanner() {}
 
@@ -95,39 +93,67 @@ public final class MemoryPlanner {
      * @param job the job; its model is ignored
      * @param techniques the techniques
      * @param models the models to try, smallest first, from {@link ScalingRule#ladder}
-     * @return its plan, or that of the smallest model if none fits; models with fewer layers than
-     *     the techniques split them into are left out
+     * @return its plan, or that of the smallest model if none fits; models that the techniques
+     *     cannot split, for want of layers or of heads that divide, are left out
      * @throws IllegalArgumentException if the techniques cannot be used on the machine, or for any
      *     of the models
      */
     public static Plan largest(Job job, Techniques techniques, List<Model> models) {
-        List<Model> deep = models.stream().filter(m -> deepEnough(m, techniques)).toList();
-        check(job.with(deep.isEmpty() ? models.getLast() : deep.getFirst()), techniques);
-        // Needs rise with the depth of the models of one width, and from the shallowest model of a
-        // width to that of the next, but not from the deepest of a width to the next, wider model.
-        IntPredicate fits = i -> Needs.of(job.with(deep.get(i)), techniques).fit();
-        int[] widths =
-                IntStream.range(0, deep.size())
-                        .filter(i -> i == 0 || deep.get(i).hidden() != deep.get(i - 1).hidden())
-                        .toArray();
-        int width = last(0, widths.length, i -> fits.test(widths[i]));
-        int next = width + 1 < widths.length ? widths[width + 1] : deep.size();
-        return plan(job.with(deep.get(last(widths[width], next, fits))), techniques);
+        return largest(job, techniques, models, widths(models));
     }
 
-    /** The last number of a range for which a condition holds that then holds for all before. */
-    private static int last(int from, int to, IntPredicate holds) {
-        int low = from; // it holds, or does for none
-        int high = to; // it does not hold
-        while (high - low > 1) {
-            int middle = (low + high) >>> 1;
-            if (holds.test(middle)) {
-                low = middle;
+    /**
+     * A wider model may need less than a deeper one before it, so needs do not rise with every step
+     * of the ladder. What a model needs at least does rise with its depth and from the first, which
+     * is the shallowest, of one width to that of the next: a binary search for the last width, and
+     * one for the last depth, find the model beyond which none fits.
+     */
+    private static Plan largest(
+            Job job, Techniques techniques, List<Model> models, List<Integer> widths) {
+        ModelParallel split = techniques.split();
+        Splits.check(job.machine(), split);
+        int width = last(0, widths.size(), i -> leastFits(job, techniques, models, widths.get(i)));
+        int end = width + 1 < widths.size() ? widths.get(width + 1) : models.size();
+        int top = last(widths.get(width), end, i -> leastFits(job, techniques, models, i));
+        for (Model model : models.subList(0, top + 1).reversed()) {
+            if (Splits.refusal(model, split) == null
+                    && Needs.of(job.with(model), techniques).fit()) {
+                return plan(job.with(model), techniques);
+            }
+        }
+        Model smallest =
+                models.stream()
+                        .filter(m -> Splits.refusal(m, split) == null)
+                        .findFirst()
+                        .orElse(models.getLast());
+        return plan(job.with(smallest), techniques);
+    }
+
+    private static boolean leastFits(Job job, Techniques t, List<Model> models, int at) {
+        return Needs.least(job.with(models.get(at)), t).fit();
+    }
+
+    /** The last number of a range that passes a test which no number beyond it passes. */
+    private static int last(int low, int end, IntPredicate passes) {
+        int last = low;
+        int high = end;
+        while (high - last > 1) {
+            int middle = (last + high) >>> 1;
+            if (passes.test(middle)) {
+                last = middle;
             } else {
                 high = middle;
             }
         }
-        return low;
+        return last;
+    }
+
+    /** Where each hidden size begins. */
+    private static List<Integer> widths(List<Model> models) {
+        return IntStream.range(0, models.size())
+                .filter(i -> i == 0 || models.get(i).hidden() != models.get(i - 1).hidden())
+                .boxed()
+                .toList();
     }
 
     /**
@@ -139,18 +165,37 @@ public final class MemoryPlanner {
      *     techniques first
      */
     public static List<Plan> search(Job job, Space space) {
+        return search(job, Techniques.PLAIN, space);
+    }
+
+    /**
+     * The largest model under every combination of techniques, among them those with the split and
+     * the pieces in use.
+     *
+     * @param job the job; of its model only the proportions are used
+     * @param now the techniques in use
+     * @param space what to try
+     * @return one plan for each combination under which anything fits, fewest and cheapest
+     *     techniques first
+     */
+    public static List<Plan> search(Job job, Techniques now, Space space) {
         List<Model> ladder = ScalingRule.like(job.model()).ladder(Model.MAX_PARAMETERS);
+        List<Integer> widths = widths(ladder);
         List<Plan> found = new ArrayList<>();
-        for (Techniques t : combinations(job, space)) {
-            if (t.split().chunks() > 1) {
-                continue; // they shorten the bubble, and save no memory
-            }
-            Plan plan = largest(job, t, ladder);
-            if (plan.fits()) {
-                found.add(plan);
+        for (Techniques t : combinations(job, now, space, Splits.of(job, space))) {
+            if (saves(t, now)) {
+                Plan plan = largest(job, t, ladder, widths);
+                if (plan.fits()) {
+                    found.add(plan);
+                }
             }
         }
         return found;
+    }
+
+    /** Chunks, unless they are in use, shorten the bubble and save no memory. */
+    private static boolean saves(Techniques t, Techniques now) {
+        return t.split().chunks() == 1 || t.split().equals(now.split());
     }
 
     /**
@@ -179,34 +224,42 @@ public final class MemoryPlanner {
      * @return their plans, fewest and cheapest techniques first
      */
     public static List<Plan> fitting(Job job, Space space) {
-        return combinations(job, space).stream()
-                .filter(t -> Needs.of(job, t).fit())
-                .map(t -> plan(job, t))
-                .toList();
+        return next(job, Techniques.PLAIN, space);
     }
 
     /**
      * Plans that fit with additional techniques.
      *
      * @param job the job
-     * @param now the techniques in use
+     * @param now the techniques in use; without model parallelism to try, their split stays
      * @param space what to try
      * @return plans that fit and save at least as much everywhere, fewest and cheapest techniques
      *     first
      */
     public static List<Plan> next(Job job, Techniques now, Space space) {
-        return fitting(job, space).stream().filter(p -> p.techniques().includes(now)).toList();
+        return combinations(job, now, space, splits(job, space)).stream()
+                .filter(t -> saves(t, now) && t.includes(now) && Needs.of(job, t).fit())
+                .map(t -> plan(job, t))
+                .toList();
     }
 
     /**
      * All combinations of techniques that make sense for a job: no stages with one data-parallel
-     * rank, no gradients further away than their optimizer, no pieces of layers that stay whole.
+     * rank, no gradients further away than their optimizer, no pieces of layers that stay whole, no
+     * selective recomputation where attention keeps no scores, no splits that the model's layers,
+     * heads, experts or tokens do not allow.
      *
      * @param job the job
      * @param space what to try
      * @return the combinations, fewest and cheapest techniques first
      */
     public static List<Techniques> combinations(Job job, Space space) {
+        return combinations(job, Techniques.PLAIN, space, splits(job, space));
+    }
+
+    /** Those with the split, the pieces and the recomputation in use are among them. */
+    private static List<Techniques> combinations(
+            Job job, Techniques now, Space space, List<ModelParallel> splits) {
         List<Tier> tiers = new ArrayList<>(List.of(Tier.DEVICE));
         if (space.host()) {
             tiers.add(Tier.PINNED);
@@ -214,8 +267,14 @@ public final class MemoryPlanner {
         if (space.nvme()) {
             tiers.add(Tier.NVME);
         }
+        Set<ModelParallel> ways = new LinkedHashSet<>(splits);
+        ways.add(now.split());
+        Set<Integer> parts = new TreeSet<>(PIECES);
+        parts.add(now.pieces());
+        boolean selective =
+                job.kernel().keepsScores() || now.recomputation() == Recomputation.SELECTIVE;
         List<Techniques> all = new ArrayList<>();
-        for (ModelParallel split : splits(job, space)) {
+        for (ModelParallel split : ways) {
             long shards = job.machine().ranks() / split.ways() * split.context();
             for (int stage = 0; stage <= (shards > 1 ? 3 : 0); stage++) {
                 for (Tier optimizer : tiers) {
@@ -226,7 +285,10 @@ public final class MemoryPlanner {
                         for (Tier parameters : tiers) {
                             for (Tier activations : tiers) {
                                 for (Recomputation again : Recomputation.values()) {
-                                    for (int pieces : PIECES) {
+                                    if (again == Recomputation.SELECTIVE && !selective) {
+                                        continue;
+                                    }
+                                    for (int pieces : parts) {
                                         if (pieces > 1 && stage < 3 && parameters == Tier.DEVICE) {
                                             break;
                                         }
@@ -257,54 +319,11 @@ public final class MemoryPlanner {
                 .toList();
     }
 
-    /**
-     * Ways to split a job's model: powers of two, tensors within a machine, experts over ranks that
-     * divide them, contexts of {@value #LEAST_CONTEXT} tokens or more, chunks that the layers fill.
-     */
+    /** Ways to split a job's own model. */
     private static List<ModelParallel> splits(Job job, Space space) {
-        if (!space.modelParallel()) {
-            return List.of(ModelParallel.NONE);
-        }
-        List<ModelParallel> all = new ArrayList<>();
-        long ranks = job.machine().ranks();
-        int gpus = job.machine().gpus();
-        Model model = job.model();
-        for (int tensor : powers(gpus, gpus)) {
-            for (int pipeline : powers(ranks / tensor, 64)) {
-                for (int context :
-                        powers(ranks / tensor / pipeline, model.sequence() / LEAST_CONTEXT)) {
-                    long shards = ranks / tensor / pipeline;
-                    int experts = model.experts() == null ? 1 : model.experts().count();
-                    for (int expert : powers(shards, experts)) {
-                        if (experts % expert != 0) {
-                            continue;
-                        }
-                        for (int chunks : pipeline == 1 ? List.of(1) : CHUNKS) {
-                            if (pipeline * chunks <= model.layers()) {
-                                all.add(
-                                        new ModelParallel(
-                                                tensor, true, pipeline, chunks, context, expert));
-                            }
-                        }
-                    }
-                }
-            }
-        }
-        return all;
-    }
-
-    /** Powers of two that divide a number, from 1, which is there whatever the limit. */
-    private static List<Integer> powers(long of, long most) {
-        List<Integer> all = new ArrayList<>(List.of(1));
-        for (int n = 2; n <= most && of % n == 0; n *= 2) {
-            all.add(n);
-        }
-        return all;
-    }
-
-    /** Every chunk of every stage of a pipeline has a layer. */
-    private static boolean deepEnough(Model model, Techniques t) {
-        return model.layers() >= (long) t.pipeline() * t.split().chunks();
+        return Splits.of(job, space).stream()
+                .filter(s -> Splits.refusal(job.model(), s) == null)
+                .toList();
     }
 
     /** Data-parallel ranks: each has its own samples. */
@@ -313,51 +332,6 @@ public final class MemoryPlanner {
     }
 
     private static void check(Job job, Techniques t) {
-        Machine machine = job.machine();
-        Model model = job.model();
-        ModelParallel split = t.split();
-        if (machine.ranks() % split.ways() != 0) {
-            throw new IllegalArgumentException(
-                    "tensor parallel "
-                            + split.tensor()
-                            + " x pipeline parallel "
-                            + split.pipeline()
-                            + (split.context() > 1 ? " x context parallel " + split.context() : "")
-                            + " takes "
-                            + split.ways()
-                            + " GPUs per copy of the model, which does not divide the "
-                            + machine.ranks()
-                            + " GPUs available; give degrees whose product does");
-        }
-        Experts experts = model.experts();
-        if (split.expert() > 1 && experts == null) {
-            throw new IllegalArgumentException(
-                    "expert parallel "
-                            + split.expert()
-                            + " is given for a model without experts; leave it out, or give a model"
-                            + " with experts");
-        }
-        if (experts != null && experts.count() % split.expert() != 0) {
-            throw new IllegalArgumentException(
-                    "expert parallel %s does not divide the %s experts; give a degree that does"
-                            .formatted(split.expert(), experts.count()));
-        }
-        long shards = machine.ranks() / split.ways() * split.context();
-        if (shards % split.expert() != 0) {
-            throw new IllegalArgumentException(
-                    ("expert parallel %s does not divide the %s ranks that hold the same part of the"
-                                    + " model; give a degree that does, or more machines")
-                            .formatted(split.expert(), shards));
-        }
-        if (model.layers() < split.pipeline()) {
-            throw new IllegalArgumentException(
-                    "pipeline parallel %s has more stages than the model has layers, %s; give fewer"
-                            .formatted(split.pipeline(), model.layers()));
-        }
-        if (!deepEnough(model, t)) {
-            throw new IllegalArgumentException(
-                    "%s stages of %s chunks are more than the %s layers; give fewer chunks"
-                            .formatted(split.pipeline(), split.chunks(), model.layers()));
-        }
+        Splits.check(job, t.split());
     }
 }

@@ -33,6 +33,18 @@ record Needs(
 
     /** The needs of a job with some techniques. */
     static Needs of(Job job, Techniques t) {
+        return of(job, t, Math.ceilDiv(job.model().layers(), t.pipeline()));
+    }
+
+    /**
+     * What is needed at least: as if a stage's share of the layers were the same for all, whether
+     * or not that is a whole number. Unlike what is needed, it does not fall with another layer.
+     */
+    static Needs least(Job job, Techniques t) {
+        return of(job, t, (double) job.model().layers() / t.pipeline());
+    }
+
+    private static Needs of(Job job, Techniques t, double layers) {
         Model model = job.model();
         Machine machine = job.machine();
         Overheads over = job.overheads();
@@ -52,7 +64,6 @@ record Needs(
 
         // Parameters: of the fullest rank, and of all ranks that hold one copy of the model. Ranks
         // of a sample's context hold the same, and take part in sharding.
-        int layers = (model.layers() + t.pipeline() - 1) / t.pipeline();
         boolean piped = t.pipeline() > 1;
         double experts = model.routed() / model.layers() * layers / t.tensor();
         double ends = piped ? model.first() : model.embeddings();
@@ -67,7 +78,7 @@ record Needs(
         double unit = Math.max(model.largestLayer(ep), v * h) / t.tensor() / t.pieces();
         // With adapters, only these are trained, in addition to the model's parameters.
         LowRank lora = job.adapters();
-        double share = (double) layers / model.layers() / t.tensor();
+        double share = layers / model.layers() / t.tensor();
         double every = 1.0 / (t.tensor() * t.pipeline());
         double trained = lora.adapts() ? lora.common(model) * share : fullest;
         double trainedExperts = lora.adapts() ? lora.routed(model) * share : experts;
@@ -199,8 +210,9 @@ record Needs(
                         0,
                         bytes(over.nvmeWaste() * machine.nvme()),
                         machine.nvme());
+        int rounded = (int) Math.ceil(layers);
         return new Needs(
-                device, host, nvme, whole, wholeTrained, layers, kept, held1, held2, held3);
+                device, host, nvme, whole, wholeTrained, rounded, kept, held1, held2, held3);
     }
 
     /** What a rank holds of the parameters that all ranks share, and of the experts. */

@@ -306,6 +306,93 @@ class MemoryPlannerTest {
         }
     }
 
+    private static void assertLargest(Job job, Techniques t, List<Model> ladder) {
+        long best = 0;
+        for (Model model : ladder) {
+            if (Splits.refusal(model, t.split()) == null
+                    && MemoryPlanner.plan(job.with(model), t).fits()) {
+                best = model.parameters();
+            }
+        }
+        Plan found = MemoryPlanner.largest(job, t, ladder);
+        assertEquals(
+                best, found.fits() ? found.job().model().parameters() : 0, () -> job + "\n" + t);
+    }
+
+    /** Where activations dominate, a wider model needs less than a deeper one before it. */
+    @Test
+    void theLargestModelMayBeWiderThanOneThatDoesNotFit() {
+        Model model = Model.gpt(6, 256, 4, 50_257, 16_384);
+        Job job = Job.of(model, new Machine(1, 80L << 30, 1L << 40, 0, 1)).with(new Batch(2, 1));
+        Techniques t = Techniques.PLAIN.withState(DEVICE, DEVICE, PINNED).withPieces(8);
+        assertTrue(MemoryPlanner.plan(job, t).fits());
+        List<Model> ladder = ScalingRule.like(model).ladder(1_000_000_000L);
+        assertLargest(job, t, ladder);
+        assertTrue(
+                MemoryPlanner.largest(job, t, ladder).job().model().parameters()
+                        >= model.parameters());
+    }
+
+    /** The binary search against trying every model, of all kinds of shapes. */
+    @Tag("exhaustive")
+    @Test
+    void theLargestModelIsTheLargest() {
+        long seed = System.nanoTime();
+        System.out.println("MemoryPlannerTest.theLargestModelIsTheLargest: seed " + seed);
+        Random random = new Random(seed);
+        List<String> presets = List.copyOf(Presets.names());
+        for (int round = 0; round < 40; round++) {
+            Machine machine =
+                    new Machine(
+                            1 << random.nextInt(4),
+                            (2L + random.nextInt(78)) << 30,
+                            (16L + random.nextInt(1000)) << 30,
+                            random.nextInt(2) * ((100L + random.nextInt(8000)) << 30),
+                            1 + random.nextInt(3));
+            Model model =
+                    random.nextBoolean()
+                            ? Presets.of(presets.get(random.nextInt(presets.size())))
+                            : shape(random);
+            int sequence = 512 << random.nextInt(9);
+            Job job =
+                    new Job(
+                            model.with(model.vocabulary(), sequence),
+                            new Batch(1 + random.nextInt(8), 1 + random.nextInt(3)),
+                            Precision.values()[random.nextInt(Precision.values().length)],
+                            OptimizerKind.ADAM,
+                            machine,
+                            Overheads.DEFAULT);
+            if (random.nextBoolean()) {
+                job = job.with(AttentionKernel.FLASH);
+            }
+            List<Model> ladder = ScalingRule.like(job.model()).ladder(1_000_000_000_000L);
+            List<Techniques> all =
+                    MemoryPlanner.combinations(
+                            job, new MemoryPlanner.Space(true, machine.nvme() > 0, true));
+            for (int i = 0; i < 10; i++) {
+                assertLargest(job, all.get(random.nextInt(all.size())), ladder);
+            }
+        }
+    }
+
+    /** From flat and wide to deep and narrow. */
+    private static Model shape(Random random) {
+        int groups = 1 << random.nextInt(4);
+        int heads = groups * (1 + random.nextInt(12));
+        int hidden = heads * (16 + random.nextInt(112));
+        int layers = (int) Math.exp(7 * random.nextDouble());
+        return random.nextBoolean()
+                ? Model.gpt(layers, hidden, heads, 50_257, 1024)
+                : Model.llama(
+                        layers,
+                        hidden,
+                        heads,
+                        groups,
+                        1 + random.nextInt(5 * hidden),
+                        32_000,
+                        1024);
+    }
+
     /** A narrow model's MLP is too small to be planned; the ladder begins at wider ones. */
     @Test
     void aLadderBeginsWhereItsModelsHaveAllParts() {
@@ -332,66 +419,29 @@ class MemoryPlannerTest {
         refused(() -> ScalingRule.GPT.ladder(1000), "hidden / layers = 128", "up to 1000", "give");
     }
 
-    /** The binary search against trying every model. */
-    @Tag("exhaustive")
+    /** Every rank has as many heads, and at least a token. */
     @Test
-    void theLargestModelIsTheLargest() {
-        long seed = System.nanoTime();
-        System.out.println("MemoryPlannerTest.theLargestModelIsTheLargest: seed " + seed);
-        Random random = new Random(seed);
-        for (int round = 0; round < 20; round++) {
-            Model like = round % 2 == 0 ? ScalingRule.GPT.like() : anyProportions(random);
-            List<Model> ladder = ScalingRule.like(like).ladder(200_000_000_000L);
-            Machine machine =
-                    new Machine(
-                            1 << random.nextInt(4),
-                            (8L + random.nextInt(72)) << 30,
-                            (16L + random.nextInt(1000)) << 30,
-                            random.nextInt(2) * ((100L + random.nextInt(8000)) << 30),
-                            1 + random.nextInt(3));
-            Job job =
-                    new Job(
-                            MODEL,
-                            new Batch(1 + random.nextInt(8), 1 + random.nextInt(3)),
-                            Precision.values()[random.nextInt(Precision.values().length)],
-                            OptimizerKind.ADAM,
-                            machine,
-                            Overheads.DEFAULT);
-            // A search for size leaves out chunks, which save no memory.
-            List<Techniques> all =
-                    MemoryPlanner.combinations(
-                                    job, new MemoryPlanner.Space(true, machine.nvme() > 0, true))
-                            .stream()
-                            .filter(t -> t.split().chunks() == 1)
-                            .toList();
-            for (int i = 0; i < 20; i++) {
-                assertLargest(job, all.get(random.nextInt(all.size())), ladder, "seed " + seed);
-            }
-        }
-    }
-
-    private static Model anyProportions(Random random) {
-        int heads = 1 << random.nextInt(7);
-        return Model.gpt(
-                1 + random.nextInt(120),
-                heads << (4 + random.nextInt(5)),
-                heads,
-                1000 + random.nextInt(100_000),
-                128 << random.nextInt(8));
-    }
-
-    private static void assertLargest(Job job, Techniques t, List<Model> ladder, String what) {
-        long best = 0;
-        for (Model model : ladder) {
-            if (model.layers() >= t.pipeline() && MemoryPlanner.plan(job.with(model), t).fits()) {
-                best = model.parameters();
-            }
-        }
-        Plan found = MemoryPlanner.largest(job, t, ladder);
-        assertEquals(
-                best,
-                found.fits() ? found.job().model().parameters() : 0,
-                () -> job + "\n" + t + "\n" + what);
+    void headsAndTokensAreDivided() {
+        Machine machine = new Machine(4, 12L << 30, 0, 0, 1);
+        Job job = Job.of(Presets.of("gpt2-1.5b"), machine);
+        assertEquals(25, job.model().heads());
+        Techniques four = Techniques.PLAIN.withModelParallel(4, 1);
+        refused(() -> MemoryPlanner.plan(job, four), "tensor parallel 4", "25 heads", "give");
+        MemoryPlanner.Space space = new MemoryPlanner.Space(false, false, true);
+        assertTrue(MemoryPlanner.combinations(job, space).stream().allMatch(t -> t.tensor() == 1));
+        // Larger ones of the same proportions have heads that divide.
+        List<Model> ladder = ScalingRule.like(job.model()).ladder(10_000_000_000L);
+        assertLargest(job, four, ladder);
+        Plan largest = MemoryPlanner.largest(job, four, ladder);
+        assertEquals(0, largest.job().model().heads() % 4);
+        assertTrue(
+                MemoryPlanner.search(job, space).stream()
+                        .anyMatch(p -> p.techniques().tensor() == 4));
+        Techniques tokens = Techniques.PLAIN.withSplit(new ModelParallel(1, true, 1, 1, 4, 1));
+        refused(
+                () -> MemoryPlanner.plan(job.with(job.model().with(50_257, 3)), tokens),
+                "context parallel 4",
+                "tokens, 3");
     }
 
     /** Of a deep model's ladder a wider one has many layers less, and needs less than the last. */
@@ -401,7 +451,7 @@ class MemoryPlannerTest {
         List<Model> ladder = ScalingRule.like(deep).ladder(200_000_000L);
         for (long gib : new long[] {20, 44, 48}) {
             Job job = Job.of(deep, new Machine(1, gib << 30, 0, 0, 1));
-            assertLargest(job, Techniques.PLAIN, ladder, gib + " GiB");
+            assertLargest(job, Techniques.PLAIN, ladder);
         }
         Job job = Job.of(deep, new Machine(1, 48L << 30, 0, 0, 1));
         Model largest = MemoryPlanner.largest(job, Techniques.PLAIN, ladder).job().model();
@@ -466,6 +516,54 @@ class MemoryPlannerTest {
         assertEquals(
                 fitting.size(),
                 MemoryPlanner.next(job, now, MemoryPlanner.Space.of(job.machine())).size());
+    }
+
+    /** The split and the pieces in use stay, on the way to a fit and to the largest model. */
+    @Test
+    void whatIsGivenStays() {
+        Job job = Job.of(Presets.of("llama3-70b"), new Machine(8, 80L << 30, 1L << 40, 0, 1));
+        MemoryPlanner.Space space = MemoryPlanner.Space.of(job.machine());
+        for (ModelParallel split :
+                List.of(
+                        ModelParallel.of(8, 1),
+                        new ModelParallel(4, false, 2, 2, 1, 1),
+                        new ModelParallel(1, true, 1, 1, 8, 1))) {
+            Techniques now = Techniques.PLAIN.withSplit(split);
+            assertFalse(MemoryPlanner.plan(job, now).fits());
+            List<Plan> next = MemoryPlanner.next(job, now, space);
+            assertFalse(next.isEmpty());
+            assertTrue(next.stream().allMatch(p -> p.techniques().split().equals(split)));
+            long most =
+                    MemoryPlanner.frontier(MemoryPlanner.search(job, now, space))
+                            .getLast()
+                            .job()
+                            .model()
+                            .parameters();
+            List<Model> ladder = ScalingRule.like(job.model()).ladder(Model.MAX_PARAMETERS);
+            for (Plan plan : next.subList(0, 5)) {
+                Plan largest = MemoryPlanner.largest(job, plan.techniques(), ladder);
+                assertTrue(largest.job().model().parameters() <= most);
+            }
+        }
+        Techniques pieces =
+                Techniques.PLAIN
+                        .withStage(3)
+                        .withPieces(48)
+                        .withActivations(DEVICE, Recomputation.SELECTIVE);
+        List<Plan> next = MemoryPlanner.next(job, pieces, space);
+        assertFalse(next.isEmpty());
+        assertTrue(next.stream().allMatch(p -> p.techniques().pieces() == 48));
+    }
+
+    /** Flash attention keeps no scores that could be computed again. */
+    @Test
+    void selectiveRecomputationIsTriedWhereItSaves() {
+        Job job = Job.of(MODEL, MACHINE);
+        MemoryPlanner.Space space = MemoryPlanner.Space.of(MACHINE);
+        long all = MemoryPlanner.combinations(job, space).size();
+        List<Techniques> flash = MemoryPlanner.combinations(job.with(AttentionKernel.FLASH), space);
+        assertEquals(all * 2 / 3, flash.size());
+        assertTrue(flash.stream().noneMatch(t -> t.recomputation() == Recomputation.SELECTIVE));
     }
 
     @Test
