@@ -87,7 +87,7 @@ final class PlanText {
                             percent(p.device()),
                             percent(p.host()),
                             percent(p.nvme()),
-                            Amounts.text(p.traffic().stream().mapToLong(Traffic::bytes).sum()),
+                            Amounts.text(p.traffic().stream().mapToDouble(Traffic::bytes).sum()),
                             p.techniques()));
         }
         if (shown.isEmpty()) {
@@ -232,7 +232,7 @@ final class PlanText {
         out.append(format("  %-14s", name));
         for (Tier tier : Tier.values()) {
             long bytes = what.applyAsLong(plan.usage(tier));
-            out.append(format("%12s", bytes == 0 ? "-" : Amounts.text(bytes)));
+            out.append(format("%12s", bytes == 0 ? "-" : bytes(bytes, Usage.MOST)));
         }
         out.append('\n');
     }
@@ -252,8 +252,22 @@ final class PlanText {
                 .append(".".repeat(BAR - third))
                 .append("] ")
                 .append(share)
-                .append(usage.fits() ? "" : ", " + Amounts.text(usage.missing()) + " too little")
+                .append(usage.fits() ? "" : ", " + missing(usage) + " too little")
                 .append('\n');
+    }
+
+    private static String missing(Usage usage) {
+        return (usage.total() < Usage.MOST ? "" : "> ") + Amounts.text(usage.missing());
+    }
+
+    /** Bytes moved. */
+    static String bytes(Traffic traffic) {
+        return bytes(traffic.bytes(), Long.MAX_VALUE);
+    }
+
+    /** Bytes, of which the most stand for any larger number. */
+    private static String bytes(long bytes, long most) {
+        return (bytes < most ? "" : "> ") + Amounts.text(bytes);
     }
 
     private static int cells(double bytes, double capacity) {
@@ -275,10 +289,7 @@ final class PlanText {
             out.append("  nothing\n");
         }
         for (Traffic t : plan.traffic()) {
-            out.append(
-                    format(
-                            "  %-15s %10s  %s%n",
-                            t.kind().label(), Amounts.text(t.bytes()), t.what()));
+            out.append(format("  %-15s %10s  %s%n", t.kind().label(), bytes(t), t.what()));
         }
         Compute c = plan.compute();
         out.append(
@@ -303,7 +314,7 @@ final class PlanText {
                 Usage usage = answer.plan.usage(tier);
                 if (!usage.fits()) {
                     missing.add(
-                            Amounts.text(usage.missing())
+                            missing(usage)
                                     + " "
                                     + switch (tier) {
                                         case DEVICE -> "on each GPU";

@@ -41,6 +41,9 @@ final class SpeedSearch {
         List<StepTime> found = new ArrayList<>();
         for (Techniques t : MemoryPlanner.combinations(job, space)) {
             long accumulation = job.batch().accumulation() * t.split().ways();
+            if (accumulation > Batch.MOST_ACCUMULATION) {
+                continue; // more than a step can have
+            }
             Batch batch = new Batch(job.batch().micro(), Math.toIntExact(accumulation));
             Plan plan = MemoryPlanner.plan(job.with(batch), t);
             if (plan.fits()) {

@@ -1,7 +1,6 @@
 package io.jccl.cli.plan;
 
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import io.jccl.cli.shell.Amounts;
 import io.jccl.offload.memplan.Plan;
 import io.jccl.offload.timeplan.Hardware;
 import io.jccl.offload.timeplan.StepTime;
@@ -53,7 +52,7 @@ final class TimeText {
                     "  %-15s %-36s %10s %10s %10s",
                     m.traffic().kind().label(),
                     m.traffic().what(),
-                    Amounts.text(m.traffic().bytes()),
+                    PlanText.bytes(m.traffic()),
                     time(m.seconds()),
                     time(m.exposed()));
         }

@@ -196,6 +196,16 @@ class PlanCommandTest {
     }
 
     @Test
+    void figuresBeyondTheLargestSaySo() {
+        assertEquals(
+                0, execute("--model megatron-1t --machines 128 --zero 3 --accumulate 100000000"));
+        assertTrue(out.toString().matches("(?s).*allGather +> 9.22 EB .*"), out::toString);
+        assertEquals(0, execute("--model megatron-1t --micro-batch 1000000 --context 1000000"));
+        assertTrue(out.toString().matches("(?s).*activations +> 1.32 EB .*"), out::toString);
+        assertTrue(out.toString().contains("Does not fit: > 1.68 EB on each GPU"), out::toString);
+    }
+
+    @Test
     void moreMachinesIfNothingHelps() throws IOException {
         JsonNode report = json("--model gpt3-175b");
         assertEquals(0, report.get("next").size());
@@ -441,6 +451,7 @@ class PlanCommandTest {
         "--params 1B --tp 3, divide",
         "--model gpt2-1.5b -g 4 --tp 4, 25 heads",
         "--params 1B --cp 8 --context 1, tokens",
+        "--params 1B --micro-batch 1000000 --accumulate 1000000 --nodes 1000000, samples of a step",
         "--params 1B --auto --zero 2, --zero",
         "--search --offload host, --offload",
         "--search --recompute full, --recompute",

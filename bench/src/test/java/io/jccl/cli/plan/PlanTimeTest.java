@@ -298,6 +298,20 @@ class PlanTimeTest {
         assertTrue(html.contains("Pareto front"));
     }
 
+    /** Ranks that split the model accumulate as many more micro-batches as they are. */
+    @Test
+    void searchWithManyMicroBatches() throws IOException {
+        JsonNode ranking =
+                json("--model gpt2-124m --machine H100x8 -g 2 --host-memory 0 --search"
+                                + " --accumulate 1000000")
+                        .get("ranking");
+        int split = 0;
+        for (JsonNode one : ranking) {
+            split += one.at("/techniques/tensor").asInt() > 1 ? 1 : 0;
+        }
+        assertTrue(split > 0);
+    }
+
     @ParameterizedTest
     @CsvSource(
             delimiter = '|',

@@ -7,6 +7,9 @@ package io.jccl.offload.memplan;
  * @param accumulation micro-batches whose gradients are summed before the update, m
  */
 public record Batch(int micro, int accumulation) {
+    /** Most micro-batches of a step. */
+    public static final int MOST_ACCUMULATION = 1_000_000_000;
+
     /** One sample per GPU and step. */
     public static final Batch ONE = new Batch(1, 1);
 
@@ -14,6 +17,10 @@ public record Batch(int micro, int accumulation) {
     public Batch {
         Checks.range("the micro-batch", micro, 1, 1_000_000, "give samples per GPU");
         Checks.range(
-                "gradient accumulation", accumulation, 1, 1_000_000, "give micro-batches per step");
+                "gradient accumulation",
+                accumulation,
+                1,
+                MOST_ACCUMULATION,
+                "give micro-batches per step");
     }
 }

@@ -25,6 +25,9 @@ public final class MemoryPlanner {
     /** Numbers of pieces per layer that the search tries. */
     private static final List<Integer> PIECES = List.of(1, 2, 4, 8, 16, 32);
 
+    /** Most samples of a step: far more than any has, and few enough to be counted exactly. */
+    private static final double MOST_SAMPLES = 1e15;
+
     private MemoryPlanner() {}
 
     /**
@@ -333,5 +336,12 @@ public final class MemoryPlanner {
 
     private static void check(Job job, Techniques t) {
         Splits.check(job, t.split());
+        Batch batch = job.batch();
+        Checks.range(
+                "the number of samples of a step",
+                (double) batch.micro() * batch.accumulation() * dataParallel(job, t),
+                1,
+                MOST_SAMPLES,
+                "give a smaller micro-batch, fewer micro-batches or fewer machines");
     }
 }

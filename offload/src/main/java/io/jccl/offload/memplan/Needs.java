@@ -225,8 +225,7 @@ record Needs(
         return where == tier ? bytes(bytes) : 0;
     }
 
-    /** Whole bytes; what exceeds a long stays the largest one. */
-    static long bytes(double value) {
-        return value >= 1L << 60 ? 1L << 60 : (long) Math.ceil(value);
+    private static long bytes(double value) {
+        return value >= Usage.MOST ? Usage.MOST : (long) Math.ceil(value);
     }
 }

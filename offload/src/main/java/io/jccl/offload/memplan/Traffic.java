@@ -5,7 +5,8 @@ package io.jccl.offload.memplan;
  *
  * @param kind a collective, a copy, or access to a drive
  * @param what the data
- * @param bytes sent by one GPU (collectives and copies), or read or written for it (drives)
+ * @param bytes sent by one GPU (collectives and copies), or read or written for it (drives); {@link
+ *     Long#MAX_VALUE} stands for more
  * @param group the ranks that exchange them
  * @param calls number of operations they are divided into
  */

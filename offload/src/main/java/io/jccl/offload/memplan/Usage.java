@@ -21,6 +21,9 @@ public record Usage(
         long communication,
         long reserved,
         long capacity) {
+    /** Stands for any larger number of bytes of a part; the sum of seven parts is still exact. */
+    public static final long MOST = Long.MAX_VALUE / 7;
+
     /**
      * The total.
      *

@@ -142,7 +142,7 @@ final class Volumes {
             List<Traffic> list, Kind kind, String what, double bytes, Group group, double calls) {
         if (bytes > 0) {
             long whole = (long) Math.max(1, Math.ceil(calls));
-            list.add(new Traffic(kind, what, Needs.bytes(bytes), group, whole));
+            list.add(new Traffic(kind, what, (long) Math.ceil(bytes), group, whole));
         }
     }
 }

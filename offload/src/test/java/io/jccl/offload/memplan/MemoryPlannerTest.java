@@ -581,6 +581,26 @@ class MemoryPlannerTest {
         }
     }
 
+    /** Volumes are exact up to the most that a long holds; a step with more samples is refused. */
+    @Test
+    void volumesAreNotClipped() {
+        Machine many = new Machine(8, 80L << 30, 1L << 40, 0, 128);
+        Job job = Job.of(Presets.of("mt-nlg-530b"), many).with(new Batch(1, 1_000_000));
+        Plan plan = MemoryPlanner.plan(job, Techniques.PLAIN.withStage(3));
+        double once = 1023.0 / 1024 * 2 * job.model().parameters();
+        assertEquals(
+                2e6 * once, (double) traffic(plan, Kind.ALL_GATHER, "parameters"), 1e-9 * once);
+        Machine vast = new Machine(1024, 80L << 30, 1L << 40, 0, 1_000_000);
+        refused(
+                () ->
+                        MemoryPlanner.plan(
+                                job.with(vast).with(new Batch(1_000_000, 1_000_000)),
+                                Techniques.PLAIN),
+                "samples of a step",
+                "1.024E21",
+                "fewer machines");
+    }
+
     @Test
     void nothingOverflows() {
         Model vast = Model.gpt(10_000, 90_000, 90_000, 51_200, 100_000_000);
