@@ -104,7 +104,7 @@ public final class PlanCommand extends Subcommand {
             description =
                     "Matrices with adapters: all of attention, MLP and experts, or queries and values"
                             + " (default: all).")
-    private LowRank.Matrices adapted = LowRank.Matrices.ALL;
+    private LowRank.@Nullable Matrices adapted;
 
     @Option(
             names = "--system",
@@ -229,7 +229,7 @@ public final class PlanCommand extends Subcommand {
         outputs.checkNotRead(model.files());
         Hardware hardware = described.hardware(line);
         Job job = job(hardware);
-        checkCombination();
+        checkCombination(hardware);
         Techniques given = technique.techniques(line, job.machine());
         MemoryPlanner.Space space =
                 new MemoryPlanner.Space(
@@ -305,7 +305,7 @@ public final class PlanCommand extends Subcommand {
         return require && ranked.isEmpty() ? 4 : 0;
     }
 
-    private void checkCombination() {
+    private void checkCombination(@Nullable Hardware hardware) {
         if (auto || search) {
             technique.refuse(line(), auto ? "--auto" : "--search");
         }
@@ -313,6 +313,13 @@ public final class PlanCommand extends Subcommand {
                 !auto || !search,
                 "--auto and --search are both given; --search looks for another model");
         require(!all || search, "--all goes with --search; add it");
+        require(
+                !explain || !search || hardware == null,
+                "--explain prints the formulas of a memory plan, and --search with --machine ranks by"
+                        + " speed; leave out one of the two");
+        require(
+                adapted == null || lora != 0,
+                "--lora-matrices selects what has adapters, and there are none; add --lora");
     }
 
     /** The first plan that fits on 2, 4, 8, ... times as many machines; null if none does. */
@@ -355,6 +362,6 @@ public final class PlanCommand extends Subcommand {
                         prefetch),
                 system.withGradient(wideGradients ? 4 : system.gradient()),
                 kernel == null ? AttentionKernel.of(of) : kernel,
-                new LowRank(lora, adapted));
+                new LowRank(lora, adapted == null ? LowRank.Matrices.ALL : adapted));
     }
 }

@@ -135,6 +135,12 @@ final class TechniqueOptions {
 
     /** The techniques that the options specify; what is offloaded must have a place to go. */
     Techniques techniques(CommandLine line, Machine machine) {
+        if (wholeSequences && (tensor == null || tensor == 1)) {
+            throw new ParameterException(
+                    line,
+                    "--whole-sequences is a kind of tensor parallelism, of which there is none; add"
+                            + " --tp");
+        }
         Tier state = offload == null ? Tier.DEVICE : offload;
         Tier forOptimizer = offloadOptimizer == null ? state : offloadOptimizer;
         // Gradients follow an optimizer moved to a faster tier.
