@@ -102,7 +102,46 @@ public final class MemoryPlanner {
      *     of the models
      */
     public static Plan largest(Job job, Techniques techniques, List<Model> models) {
-        return largest(job, techniques, models, widths(models));
+        return largest(job, techniques, Ladder.of(models));
+    }
+
+    /**
+     * A ladder's models; for each one with no more heads than any after it, since heads of a whole
+     * size do not always get more with the width; and where each hidden size begins.
+     */
+    private record Ladder(List<Model> models, List<Model> least, List<Integer> widths) {
+        static Ladder of(List<Model> models) {
+            List<Model> least = new ArrayList<>(models);
+            for (int i = models.size() - 2; i >= 0; i--) {
+                if (models.get(i).attention() instanceof Attention.Grouped a
+                        && least.get(i + 1).attention() instanceof Attention.Grouped next) {
+                    int groups = Math.min(a.groups(), next.groups());
+                    int heads = groups * (a.heads() / a.groups());
+                    double size = Math.min(a.queries(), next.queries()) / heads;
+                    least.set(
+                            i,
+                            models.get(i)
+                                    .with(
+                                            new Attention.Grouped(
+                                                    heads,
+                                                    groups,
+                                                    size,
+                                                    a.inputBias(),
+                                                    a.outputBias(),
+                                                    a.norms())));
+                }
+            }
+            List<Integer> widths =
+                    IntStream.range(0, models.size())
+                            .filter(
+                                    i ->
+                                            i == 0
+                                                    || models.get(i).hidden()
+                                                            != models.get(i - 1).hidden())
+                            .boxed()
+                            .toList();
+            return new Ladder(models, least, widths);
+        }
     }
 
     /**
@@ -111,13 +150,16 @@ public final class MemoryPlanner {
      * is the shallowest, of one width to that of the next: a binary search for the last width, and
      * one for the last depth, find the model beyond which none fits.
      */
-    private static Plan largest(
-            Job job, Techniques techniques, List<Model> models, List<Integer> widths) {
+    private static Plan largest(Job job, Techniques techniques, Ladder ladder) {
         ModelParallel split = techniques.split();
         Splits.check(job.machine(), split);
-        int width = last(0, widths.size(), i -> leastFits(job, techniques, models, widths.get(i)));
+        List<Model> models = ladder.models;
+        List<Integer> widths = ladder.widths;
+        IntPredicate leastFits =
+                i -> Needs.least(job.with(ladder.least.get(i)), techniques).fit();
+        int width = last(0, widths.size(), i -> leastFits.test(widths.get(i)));
         int end = width + 1 < widths.size() ? widths.get(width + 1) : models.size();
-        int top = last(widths.get(width), end, i -> leastFits(job, techniques, models, i));
+        int top = last(widths.get(width), end, leastFits);
         for (Model model : models.subList(0, top + 1).reversed()) {
             if (Splits.refusal(model, split) == null
                     && Needs.of(job.with(model), techniques).fit()) {
@@ -130,10 +172,6 @@ public final class MemoryPlanner {
                         .findFirst()
                         .orElse(models.getLast());
         return plan(job.with(smallest), techniques);
-    }
-
-    private static boolean leastFits(Job job, Techniques t, List<Model> models, int at) {
-        return Needs.least(job.with(models.get(at)), t).fit();
     }
 
     /** The last number of a range that passes a test which no number beyond it passes. */
@@ -149,14 +187,6 @@ public final class MemoryPlanner {
             }
         }
         return last;
-    }
-
-    /** Where each hidden size begins. */
-    private static List<Integer> widths(List<Model> models) {
-        return IntStream.range(0, models.size())
-                .filter(i -> i == 0 || models.get(i).hidden() != models.get(i - 1).hidden())
-                .boxed()
-                .toList();
     }
 
     /**
@@ -182,12 +212,12 @@ public final class MemoryPlanner {
      *     techniques first
      */
     public static List<Plan> search(Job job, Techniques now, Space space) {
-        List<Model> ladder = ScalingRule.like(job.model()).ladder(Model.MAX_PARAMETERS);
-        List<Integer> widths = widths(ladder);
+        Ladder ladder =
+                Ladder.of(ScalingRule.like(job.model()).ladder(Model.MAX_PARAMETERS));
         List<Plan> found = new ArrayList<>();
         for (Techniques t : combinations(job, now, space, Splits.of(job, space))) {
             if (saves(t, now)) {
-                Plan plan = largest(job, t, ladder, widths);
+                Plan plan = largest(job, t, ladder);
                 if (plan.fits()) {
                     found.add(plan);
                 }

@@ -295,6 +295,22 @@ public record Model(
                 dropout);
     }
 
+    /** The same with another attention. */
+    Model with(Attention other) {
+        return of(
+                layers,
+                hidden,
+                vocabulary,
+                sequence,
+                other,
+                mlp,
+                experts,
+                norms,
+                learnedPositions,
+                tied,
+                dropout);
+    }
+
     /** The same proportions with another depth and width. */
     Model scaled(int newLayers, int newHidden) {
         double factor = (double) newHidden / hidden;
