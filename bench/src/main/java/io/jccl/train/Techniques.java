@@ -101,8 +101,8 @@ public record Techniques(
      *
      * @param text such as {@code "dp=2 zero=3 bf16"}; empty for none
      * @return the techniques
-     * @throws IllegalArgumentException if a word is unknown, or the stage of ZeRO is not 0 to
-     *     3; the message names it
+     * @throws IllegalArgumentException if a word is unknown, or the stage of ZeRO is not 0 to 3;
+     *     the message names it
      */
     public static Techniques parse(String text) {
         Map<String, String> words = new LinkedHashMap<>();

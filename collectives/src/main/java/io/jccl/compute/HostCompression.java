@@ -76,8 +76,7 @@ final class HostCompression implements GradientCompression {
 
     @Override
     public void orthonormalize(ThinMatrices matrices, Stream stream) {
-        thin(HostCompression::orthonormalize, matrices)
-                .chunks(stream, matrices.shapes().size(), 1);
+        thin(HostCompression::orthonormalize, matrices).chunks(stream, matrices.shapes().size(), 1);
     }
 
     private static void orthonormalize(HostTask t, int thread, long begin, long end) {

@@ -194,10 +194,13 @@ class StoreHandshakeTest {
                     story(
                             call(store, LONG, List.of(Rank.of(missing, size))),
                             CollectiveTimeoutException.class);
-            String after =
-                    "; rank %s has come only after that: raise the timeout, or, if that was an earlier"
-                            + " run, give this run its own store";
-            assertEquals(story + after.formatted(missing), late);
+            assertEquals(
+                    story
+                            + "; rank "
+                            + missing
+                            + " has come only after that: raise the timeout, or, if that was an"
+                            + " earlier run, give this run its own store",
+                    late);
         }
     }
 

@@ -162,8 +162,7 @@ class ElasticTest {
                                 folder.resolve("" + TRAINER.getFileName()),
                                 source.replace(regroups, fails + regroups)));
         Thread killer = killer(0, o -> !o.with("step 50").isEmpty());
-        int status =
-                train(folder.resolve("new"), 4, "-n", "4", "--min-ranks", "2", "--grace", "5");
+        int status = train(folder.resolve("new"), 4, "-n", "4", "--min-ranks", "2", "--grace", "5");
         killer.interrupt();
         killer.join();
         assertEquals(0, status, () -> err.lines + "" + out.lines);

@@ -160,14 +160,13 @@ class PlanTimeTest {
         Process mkfifo = new ProcessBuilder("mkfifo", pipe.toString()).start();
         assumeFalse(mkfifo.waitFor() != 0, "there is no mkfifo");
         Thread writer =
-                Thread.startVirtualThread(
-                        () -> {
-                            try {
-                                Files.writeString(pipe, text);
-                            } catch (IOException e) {
-                                throw new UncheckedIOException(e);
-                            }
-                        });
+                Thread.startVirtualThread(() -> {
+                    try {
+                        Files.writeString(pipe, text);
+                    } catch (IOException e) {
+                        throw new UncheckedIOException(e);
+                    }
+                });
         assertEquals(time, json(common + pipe).get("time"));
         writer.join();
     }

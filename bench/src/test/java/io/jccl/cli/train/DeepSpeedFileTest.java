@@ -150,8 +150,7 @@ class DeepSpeedFileTest {
                 "\"SGD\", \"params\": {\"momentum\": 0.9, \"nesterov\": false, \"dampening\": 0} | --lr 0.001 --optimizer sgd"
             })
     void anOptimizerHasTheDefaultsOfDeepSpeed(String optimizer, String flags) throws IOException {
-        String config =
-                "{\"gradient_clipping\": 0, \"optimizer\": {\"type\": " + optimizer + "}}";
+        String config = "{\"gradient_clipping\": 0, \"optimizer\": {\"type\": " + optimizer + "}}";
         CommandLine line = Parsed.byType(new CommandLine(new TrainCommand(Map.of())));
         assertEquals(": " + flags, applied(config, line));
     }

@@ -183,8 +183,7 @@ class LocalClusterTest {
                                 (context, rows) -> {
                                     Communicator comm = SparkCommunicator.join(context);
                                     sum(comm, 1);
-                                    Communicator pair =
-                                            Objects.requireNonNull(comm.split(0, 0));
+                                    Communicator pair = Objects.requireNonNull(comm.split(0, 0));
                                     Files.createFile(Path.of(folder, "" + comm.rank()));
                                     // Rank 1 waits for a message, rank 0 for rank 1: for ever.
                                     if (comm.rank() == 1) {

@@ -179,7 +179,8 @@ public sealed interface Attention {
             int ratio = heads / groups;
             long shared = (long) to / ratio;
             long size = Math.max(1, Math.round(headSize));
-            int newGroups = Math.clamp(Math.round(groups * to / from), 1, (int) Math.max(1, shared));
+            int newGroups =
+                    Math.clamp(Math.round(groups * to / from), 1, (int) Math.max(1, shared));
             if (Math.abs(queries() - from) < 0.5 && shared * ratio == (long) to) {
                 // The heads make up the hidden size: of its divisors the nearest is their size.
                 size = divisor(shared, size);

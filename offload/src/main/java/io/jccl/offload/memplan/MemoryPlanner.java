@@ -133,11 +133,8 @@ public final class MemoryPlanner {
             }
             List<Integer> widths =
                     IntStream.range(0, models.size())
-                            .filter(
-                                    i ->
-                                            i == 0
-                                                    || models.get(i).hidden()
-                                                            != models.get(i - 1).hidden())
+                            .filter(i ->
+                                    i == 0 || models.get(i).hidden() != models.get(i - 1).hidden())
                             .boxed()
                             .toList();
             return new Ladder(models, least, widths);
@@ -155,8 +152,7 @@ public final class MemoryPlanner {
         Splits.check(job.machine(), split);
         List<Model> models = ladder.models;
         List<Integer> widths = ladder.widths;
-        IntPredicate leastFits =
-                i -> Needs.least(job.with(ladder.least.get(i)), techniques).fit();
+        IntPredicate leastFits = i -> Needs.least(job.with(ladder.least.get(i)), techniques).fit();
         int width = last(0, widths.size(), i -> leastFits.test(widths.get(i)));
         int end = width + 1 < widths.size() ? widths.get(width + 1) : models.size();
         int top = last(widths.get(width), end, leastFits);
@@ -212,8 +208,7 @@ public final class MemoryPlanner {
      *     techniques first
      */
     public static List<Plan> search(Job job, Techniques now, Space space) {
-        Ladder ladder =
-                Ladder.of(ScalingRule.like(job.model()).ladder(Model.MAX_PARAMETERS));
+        Ladder ladder = Ladder.of(ScalingRule.like(job.model()).ladder(Model.MAX_PARAMETERS));
         List<Plan> found = new ArrayList<>();
         for (Techniques t : combinations(job, now, space, Splits.of(job, space))) {
             if (saves(t, now)) {

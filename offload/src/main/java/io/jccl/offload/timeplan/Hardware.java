@@ -184,8 +184,7 @@ public record Hardware(
                             wide * c.get(attention(job), sm),
                             type.memoryGbps() * c.get("memory"));
                 };
-        return new Hardware(
-                name, gpus, type.bytes(), rates, planned(machine), true, List.of());
+        return new Hardware(name, gpus, type.bytes(), rates, planned(machine), true, List.of());
     }
 
     /** Times from the topology's cost model; its plans are cached. */

@@ -367,8 +367,7 @@ final class Checkpoint {
             throws IOException {
         Header h = s.header;
         int moments = state.size();
-        boolean shapes =
-                state.stream().anyMatch(t -> t.layout() == StateTensor.Layout.FACTORED);
+        boolean shapes = state.stream().anyMatch(t -> t.layout() == StateTensor.Layout.FACTORED);
         if (!h.optimizer.equals(optimizer) || h.moments() != moments) {
             throw new IOException(
                     "%s is of optimizer %s with %s moments, expected %s with %s"

@@ -241,8 +241,7 @@ class SafetensorsTest {
                 List.of(
                         new WeightTensor("a", type, List.of(100L)),
                         new WeightTensor("b", type, List.of(39_900L)));
-        SafetensorsWriter.write(
-                file, Map.of(), tensors, t -> buffer(values).slice(0, t.count()));
+        SafetensorsWriter.write(file, Map.of(), tensors, t -> buffer(values).slice(0, t.count()));
         try (Safetensors in = Safetensors.open(file)) {
             read(in, "b");
             try (FileChannel c = FileChannel.open(file, StandardOpenOption.WRITE)) {

@@ -373,16 +373,21 @@ class AdafactorTest {
     /** With 3 columns there are as many means as with 4, with 6 more. */
     @Test
     void filesOfAnotherShapeAreRefused(@TempDir Path folder) {
-        ofColumns(4, zero -> {
-            zero.initialize((layer, tensor, values) -> {});
-            assertDoesNotThrow(() -> zero.save(folder));
-            assertDoesNotThrow(() -> zero.load(folder));
-        });
+        ofColumns(
+                4,
+                zero -> {
+                    zero.initialize((layer, tensor, values) -> {});
+                    assertDoesNotThrow(() -> zero.save(folder));
+                    assertDoesNotThrow(() -> zero.load(folder));
+                });
         for (int columns : new int[] {3, 6, 12}) {
-            ofColumns(columns, zero -> {
-                String m = Messages.of(IOException.class, () -> zero.load(folder));
-                assertTrue(m.contains("of another model, with tensors of another shape"), m);
-            });
+            ofColumns(
+                    columns,
+                    zero -> {
+                        String m = Messages.of(IOException.class, () -> zero.load(folder));
+                        assertTrue(
+                                m.contains("of another model, with tensors of another shape"), m);
+                    });
         }
     }
 
@@ -399,11 +404,13 @@ class AdafactorTest {
                                         + "AAwAAAAAAAAAAAAAAAAAAAAMAAAAAAAAgD8AAABAAABAQAAAgEAA"
                                         + "AKBAAADAQAAA4EAAAABBAAAQQQAAIEEAADBBAACAPwAAAEAAAEBA"
                                         + "AAAAQAAAAEAAAABAAAAAQOUpmbs="));
-        ofColumns(4, zero -> {
-            assertEquals(5, assertDoesNotThrow(() -> zero.load(folder)));
-            zero.forEachParameter((l, t, v) -> assertEquals(11, v.get(11)));
-            zero.forEachMoment(0, (l, t, v) -> assertEquals(3, v.get(11)));
-        });
+        ofColumns(
+                4,
+                zero -> {
+                    assertEquals(5, assertDoesNotThrow(() -> zero.load(folder)));
+                    zero.forEachParameter((l, t, v) -> assertEquals(11, v.get(11)));
+                    zero.forEachMoment(0, (l, t, v) -> assertEquals(3, v.get(11)));
+                });
     }
 
     private static void finish(ZeroOptimizer zero, int rank, int ranks, double tolerance) {
