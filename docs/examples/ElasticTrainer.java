@@ -39,6 +39,7 @@ public class ElasticTrainer {
     private static final double RATE = 0.05;
     private static final Duration GRACE = Duration.ofSeconds(5);
     private static final Duration PATIENCE = Duration.ofSeconds(60);
+    private static final int MOST_FAILURES = 4; // without a step between them
 
     private final Path folder;
     private final Store store;
@@ -75,6 +76,7 @@ public class ElasticTrainer {
             }
             System.out.println("process " + ProcessHandle.current().pid());
             boolean failed = false;
+            int failures = 0; // since the last step
             for (int round = 0; trainer.step < steps; ) {
                 try {
                     if (failed) {
@@ -99,11 +101,16 @@ public class ElasticTrainer {
                         }
                     }
                     trainer.train(comm, weights, gradient);
+                    failures = 0;
                     Thread.sleep(pause);
                 } catch (RankFailedException | JcclTimeoutException | NcclException e) {
-                    // Another one may fail while they regroup: then they do so once more.
+                    // Another one may fail while they regroup: then they do so once more, but not for
+                    // ever with one that fails each time.
                     failed = true;
                     round++;
+                    if (++failures > MOST_FAILURES) {
+                        throw e;
+                    }
                 }
             }
             if (comm.rank() == 0) {

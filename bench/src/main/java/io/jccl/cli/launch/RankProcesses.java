@@ -35,6 +35,9 @@ final class RankProcesses {
     /** How long to wait for killed processes, and for further output after the ranks' end. */
     private static final Duration LAST = Duration.ofSeconds(2);
 
+    /** How long a reader that takes a little now and then holds up the end after a signal. */
+    private static final Duration MOST = Duration.ofSeconds(10);
+
     /**
      * Some senders signal both a process and its group; a user cannot repeat a signal that fast.
      */
@@ -446,7 +449,9 @@ final class RankProcesses {
             all = List.copyOf(forwarders);
         }
         for (Forwarder f : all) {
-            while (!hurried && !f.awaitRest(ended, LAST, patient)) {
+            while (!hurried
+                    && (patient || System.nanoTime() - ended < MOST.toNanos())
+                    && !f.awaitRest(ended, LAST, patient)) {
                 // A moment has passed.
             }
         }

@@ -116,13 +116,29 @@ class PlanTimeTest {
                         .replace("NAME", model));
     }
 
+    @Test
+    void manyMicroBatches() throws IOException {
+        // 64 layers times this number is 2^32.
+        String offloaded =
+                "--layers 64 --hidden 128 --heads 1 --offload-parameters host --machine H100x1"
+                        + " --accumulate ";
+        double fewer = json(offloaded + 67_108_863).at("/time/step_seconds").asDouble();
+        double step = json(offloaded + 67_108_864).at("/time/step_seconds").asDouble();
+        assertEquals(1, step / fewer, 1e-6);
+        assertEquals(
+                2,
+                execute("--model megatron-1t --zero 3 -g 8 --machines 128 --machine H100x8"
+                        + " --accumulate 100000000"));
+        assertTrue(err.toString().contains("cannot be predicted; give fewer micro-batches"));
+    }
+
     /** A named GPU is that one, or the user says which; one without a name is noted as a guess. */
     @Test
     void theFilesGpuIsNotTakenForAnother() throws IOException {
-        String common = "--model gpt2-1.5b --precision fp16 -g 1 --machine ";
+        String common = "--model gpt2-124m --precision fp16 -g 1 --machine ";
         JsonNode named = json(common + pair("Tesla V100-SXM2-16GB"));
         assertEquals(16L << 30, named.at("/machine/device_bytes").asLong());
-        assertEquals(0, execute(common + pair("Tesla V100-SXM2-16GB")));
+        assertEquals(0, execute(common + folder.resolve("pair.txt")));
         assertFalse(out.toString().contains("Note:"), out::toString);
         assertEquals(2, execute(common + pair("NVIDIA A10G")));
         assertTrue(err.toString().contains("NVIDIA A10G, is not known; give --gpu-type"));

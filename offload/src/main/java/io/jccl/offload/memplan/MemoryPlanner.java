@@ -107,7 +107,8 @@ public final class MemoryPlanner {
 
     /**
      * A ladder's models; for each one with no more heads than any after it, since heads of a whole
-     * size do not always get more with the width; and where each hidden size begins.
+     * size do not always get more with the width, and without their norms, whose parameters get
+     * fewer with more heads; and where each hidden size begins.
      */
     private record Ladder(List<Model> models, List<Model> least, List<Integer> widths) {
         static Ladder of(List<Model> models) {
@@ -128,7 +129,7 @@ public final class MemoryPlanner {
                                                     size,
                                                     a.inputBias(),
                                                     a.outputBias(),
-                                                    a.norms())));
+                                                    false)));
                 }
             }
             List<Integer> widths =

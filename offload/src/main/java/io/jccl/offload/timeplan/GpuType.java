@@ -46,7 +46,7 @@ public record GpuType(
 
     /** Words of a name that make it that of another card, with other memory or speed. */
     private static final Set<String> VARIANTS =
-            Set.of("TI", "SUPER", "D", "LAPTOP", "MOBILE", "NVL", "3E");
+            Set.of("TI", "SUPER", "D", "LAPTOP", "MOBILE", "NVL", "HBM2E", "3E");
 
     private static final Pattern MEMORY = Pattern.compile("(\\d+)GB?");
 

@@ -61,13 +61,18 @@ public final class TimePlanner {
      * @param overlap whether transfers of gradients and parameters overlap with compute; otherwise
      *     all are exposed
      * @return the times
-     * @throws IllegalArgumentException if the machine has fewer GPUs than the plan, or lacks what
-     *     the plan needs
+     * @throws IllegalArgumentException if the machine has fewer GPUs than the plan or lacks what the
+     *     plan needs, or if the plan moves more bytes than a long holds
      */
     public static StepTime predict(Plan plan, Hardware hardware, boolean overlap) {
         Machine machine = plan.job().machine();
         if (machine.gpus() > hardware.gpus()) {
             throw new IllegalArgumentException(hardware.tooFew(machine.gpus()));
+        }
+        if (plan.traffic().stream().anyMatch(one -> one.bytes() == Long.MAX_VALUE)) {
+            throw new IllegalArgumentException(
+                    "the time of a step that moves more than 9.22e18 bytes cannot be predicted; give"
+                            + " fewer micro-batches");
         }
         return new TimePlanner(plan, hardware, overlap).predict(plan);
     }
@@ -202,7 +207,7 @@ public final class TimePlanner {
         // A copy is of a layer, in each micro-batch.
         double calls =
                 copies
-                        ? Math.max(1, work.layers()) * job.batch().accumulation()
+                        ? (double) Math.max(1, work.layers()) * job.batch().accumulation()
                         : some.stream().mapToLong(Traffic::calls).sum();
         double first = together / calls;
         double waits = !overlap || window == 0 ? together : Math.max(first, together - window);
