@@ -127,8 +127,9 @@ class PlanTimeTest {
         assertEquals(1, step / fewer, 1e-6);
         assertEquals(
                 2,
-                execute("--model megatron-1t --zero 3 -g 8 --machines 128 --machine H100x8"
-                        + " --accumulate 100000000"));
+                execute(
+                        "--model megatron-1t --zero 3 -g 8 --machines 128 --machine H100x8"
+                                + " --accumulate 100000000"));
         assertTrue(err.toString().contains("cannot be predicted; give fewer micro-batches"));
     }
 

@@ -61,8 +61,8 @@ public final class TimePlanner {
      * @param overlap whether transfers of gradients and parameters overlap with compute; otherwise
      *     all are exposed
      * @return the times
-     * @throws IllegalArgumentException if the machine has fewer GPUs than the plan or lacks what the
-     *     plan needs, or if the plan moves more bytes than a long holds
+     * @throws IllegalArgumentException if the machine has fewer GPUs than the plan or lacks what
+     *     the plan needs, or if the plan moves more bytes than a long holds
      */
     public static StepTime predict(Plan plan, Hardware hardware, boolean overlap) {
         Machine machine = plan.job().machine();
