@@ -1,10 +1,10 @@
 package io.jccl.engine;
 
 import io.jccl.Communicator;
-import java.util.Collections;
+import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
+import java.util.TreeMap;
 import java.util.WeakHashMap;
 
 /**
@@ -14,7 +14,10 @@ import java.util.WeakHashMap;
  * <p><b>Threads:</b> any.
  */
 public final class Descendants {
-    private static final Map<Communicator, Set<Communicator>> MADE = new WeakHashMap<>();
+    /** What was made from each, with numbers that grow. */
+    private static final Map<Communicator, Map<Communicator, Long>> MADE = new WeakHashMap<>();
+
+    private static long last;
 
     private Descendants() {}
 
@@ -24,17 +27,24 @@ public final class Descendants {
      * @return the new one
      */
     public static synchronized <C extends Communicator> C add(Communicator parent, C made) {
-        MADE.computeIfAbsent(parent, p -> Collections.newSetFromMap(new WeakHashMap<>()));
+        long number = ++last;
+        MADE.computeIfAbsent(parent, p -> new WeakHashMap<>());
         MADE.forEach((from, all) -> {
-            if (from == parent || all.contains(parent)) {
-                all.add(made);
+            if (from == parent || all.containsKey(parent)) {
+                all.put(made, number);
             }
         });
         return made;
     }
 
-    /** What was made from a communicator, and from those in turn, open or not. */
+    /**
+     * What was made from a communicator, and from those in turn, open or not; the newest first. As
+     * all ranks make them in one order, so do all have them here, and may close them in it, as NCCL
+     * demands: its destroy waits for other ranks.
+     */
     public static synchronized List<Communicator> of(Communicator communicator) {
-        return List.copyOf(MADE.getOrDefault(communicator, Set.of()));
+        Map<Long, Communicator> sorted = new TreeMap<>(Comparator.reverseOrder());
+        MADE.getOrDefault(communicator, Map.of()).forEach((c, number) -> sorted.put(number, c));
+        return List.copyOf(sorted.values());
     }
 }
