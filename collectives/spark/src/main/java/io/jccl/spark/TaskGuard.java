@@ -58,8 +58,8 @@ final class TaskGuard implements TaskFailureListener, TaskCompletionListener {
         try {
             while (!completed.await(LOOK_MILLIS, TimeUnit.MILLISECONDS)) {
                 if (context.isInterrupted()) {
+                    // Each time: the task may still make others from them.
                     abortAsKilled();
-                    return;
                 }
             }
         } catch (InterruptedException e) {
@@ -75,7 +75,7 @@ final class TaskGuard implements TaskFailureListener, TaskCompletionListener {
         all().forEach(c -> c.abort(reason));
     }
 
-    /** The communicator and, before it, what was made from it. */
+    /** The communicator and, before it, what was made from it, in the same order on all ranks. */
     private List<Communicator> all() {
         List<Communicator> all = new ArrayList<>(Descendants.of(communicator));
         all.add(communicator);
