@@ -59,8 +59,9 @@ public final class SparkCommunicator {
      * @param options settings, equal on all tasks. The timeout applies to each of the two steps, to
      *     the first one as at least 3 s
      * @return this task's rank
-     * @throws CollectiveTimeoutException if the other tasks do not join within the timeout. Spark
-     *     then kills the task for this reason: it cannot continue even if it catches the exception
+     * @throws CollectiveTimeoutException if not all tasks come within the timeout: Spark then kills
+     *     the task for this reason, and it cannot continue even if it catches the exception; or if
+     *     the engine does not start within it
      * @throws TaskKilledException if Spark kills the task while it joins, as it does when another
      *     task of the stage fails
      * @throws JcclException if there is no engine for tasks at these places; thrown on all of them
@@ -76,8 +77,8 @@ public final class SparkCommunicator {
      * @param device a CUDA device for NCCL, or the host device; of the same kind on all tasks
      * @param options settings, equal on all tasks
      * @return this task's rank
-     * @throws CollectiveTimeoutException if the other tasks do not join within the timeout; the
-     *     task cannot continue after this
+     * @throws CollectiveTimeoutException if not all tasks come within the timeout, after which the
+     *     task cannot continue; or if the engine does not start within it
      * @throws TaskKilledException if Spark kills the task while it joins
      * @throws JcclException if there is no engine for tasks at these places; thrown on all of them
      * @see #join(BarrierTaskContext, CommunicatorOptions)
