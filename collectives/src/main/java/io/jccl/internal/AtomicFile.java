@@ -72,7 +72,18 @@ public final class AtomicFile {
      * @throws IOException if writing fails; the message names a file, which is then unchanged
      */
     public static void write(Path file, Body body) throws IOException {
-        Path part = file.resolveSibling(file.getFileName() + PART);
+        write(file.resolveSibling(file.getFileName() + PART), file, body);
+    }
+
+    /**
+     * The same, with a name of the caller's while it is written.
+     *
+     * @param part in the same folder as the final file
+     * @param file an existing file is replaced
+     * @param body writes the content
+     * @throws IOException as for {@link #write(Path, Body)}
+     */
+    public static void write(Path part, Path file, Body body) throws IOException {
         try {
             try (FileChannel c =
                     FileChannel.open(
@@ -82,8 +93,8 @@ public final class AtomicFile {
                             StandardOpenOption.WRITE)) {
                 body.writeTo(c);
                 c.force(true);
+                rename(part, file); // before a lock that the body took on it ends
             }
-            rename(part, file);
         } catch (IOException e) {
             discard(part, e);
             throw named(file, e);

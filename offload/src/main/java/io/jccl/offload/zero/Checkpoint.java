@@ -141,11 +141,14 @@ final class Checkpoint {
     static void write(Path folder, Header h, Source source) throws IOException {
         Path target = folder.resolve(String.format(Locale.ROOT, STEP + "%012d", h.steps));
         String block = String.format(Locale.ROOT, "-%05d-of-%05d" + SUFFIX, h.rank, h.size);
-        Path file = target.resolve(String.format(Locale.ROOT, "%013x", h.id) + block);
+        Path file = named(target, h.id, block);
+        // Several jobs may save alone at once.
+        Path part = named(target, h.id == ALONE ? newId() : h.id, block + AtomicFile.PART);
         try {
             Files.createDirectories(target);
             PartFiles.remove(target, block);
             AtomicFile.write(
+                    part,
                     file,
                     c -> {
                         PartFiles.lock(c);
@@ -159,6 +162,10 @@ final class Checkpoint {
                             .formatted(h.dataBytes(), e),
                     e);
         }
+    }
+
+    private static Path named(Path step, long id, String rest) {
+        return step.resolve(String.format(Locale.ROOT, "%013x", id) + rest);
     }
 
     private static void write(FileChannel c, Header h, Source source) throws IOException {

@@ -15,6 +15,7 @@ import io.jccl.offload.optim.AdamW;
 import io.jccl.offload.optim.LossScale;
 import io.jccl.offload.optim.Optimizer;
 import java.io.IOException;
+import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
 import java.nio.file.FileSystem;
 import java.nio.file.FileSystems;
@@ -229,12 +230,16 @@ class ZeroCheckpointTest {
     @Test
     void whatAKilledSaveLeftIsRemovedByTheNextOfTheSameRank() throws IOException {
         Path step = Files.createDirectories(folder.resolve("step-000000000000"));
-        Path left = Files.createFile(step.resolve("00123456789ab-00000-of-00001.shard.part"));
+        Path left =
+                Files.writeString(step.resolve("00123456789ab-00000-of-00001.shard.part"), "x");
+        // Another save has made it, and locks it next.
+        Path fresh = Files.createFile(step.resolve("00123456789ad-00000-of-00001.shard.part"));
         Path used = Files.createFile(step.resolve("00123456789ac-00000-of-00001.shard.part"));
         Path foreign = Files.createFile(step.resolve("00123456789ab-00001-of-00002.shard.part"));
         Path other = Files.createFile(step.resolve("notes.part"));
         try (FileChannel c = FileChannel.open(used, StandardOpenOption.WRITE)) {
             PartFiles.lock(c);
+            c.write(ByteBuffer.wrap(new byte[] {1}));
             world(
                     1,
                     options(0, Tier.DEVICE),
@@ -245,9 +250,35 @@ class ZeroCheckpointTest {
                     });
         }
         assertFalse(Files.exists(left));
-        for (Path p : List.of(used, foreign, other)) {
+        for (Path p : List.of(used, fresh, foreign, other)) {
             assertTrue(Files.exists(p), p::toString);
         }
+    }
+
+    @Test
+    void leftoversThatCannotBeListedAreNoError() {
+        PartFiles.remove(folder.resolve("nothing"), "-00000-of-00001.shard");
+    }
+
+    /** Its files have the same names: those of a rank that did not ask the others. */
+    @Test
+    void anotherJobMaySaveAloneAtTheSameTime() throws IOException {
+        Path step = Files.createDirectories(folder.resolve("step-000000000000"));
+        Path used = step.resolve("0000000000000-00000-of-00001.shard.part");
+        try (FileChannel c =
+                FileChannel.open(used, StandardOpenOption.CREATE, StandardOpenOption.WRITE)) {
+            PartFiles.lock(c);
+            c.write(ByteBuffer.wrap(new byte[] {1}));
+            world(
+                    1,
+                    options(0, Tier.DEVICE),
+                    (zero, rank) -> {
+                        Demo.initialize(zero, 4);
+                        zero.saveAlone(folder);
+                        zero.load(folder);
+                    });
+        }
+        assertEquals(1, Files.size(used));
     }
 
     @Test
