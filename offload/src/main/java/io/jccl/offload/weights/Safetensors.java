@@ -245,6 +245,7 @@ public final class Safetensors implements AutoCloseable {
      * @throws IOException if there is no such tensor, it is of another type, or the file has been
      *     cut since it was opened; the message names it
      * @throws IndexOutOfBoundsException if the elements do not lie within the tensor
+     * @throws IllegalStateException if the file is closed
      */
     public void read(String name, long from, Buffer to) throws IOException {
         SafetensorsFile.Entry e = entry(name);

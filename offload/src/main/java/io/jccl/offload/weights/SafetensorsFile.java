@@ -224,17 +224,19 @@ final class SafetensorsFile implements AutoCloseable {
                 data.readFully(to, 0, n);
             }
         } catch (EOFException x) {
-            throw cannotRead(e, "the file was cut while it was open", x);
+            String why = "the file was cut while it was open; open it again once it is complete";
+            throw cannotRead(e, why, x);
         } catch (IOException x) {
+            if (!data.getFD().valid()) {
+                throw new IllegalStateException(file + " is closed", x);
+            }
             throw cannotRead(e, x.toString(), x);
         }
     }
 
     private IOException cannotRead(Entry e, String why, IOException cause) {
         return new IOException(
-                "%s: tensor %s cannot be read: %s; open the file again once it is complete"
-                        .formatted(file, e.tensor.name(), why),
-                cause);
+                "%s: tensor %s cannot be read: %s".formatted(file, e.tensor.name(), why), cause);
     }
 
     @Override

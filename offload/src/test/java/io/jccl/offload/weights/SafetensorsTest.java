@@ -263,6 +263,14 @@ class SafetensorsTest {
     }
 
     @Test
+    void aClosedFileIsNotRead() throws IOException {
+        Safetensors in = Safetensors.open(MADE, "types.safetensors");
+        in.close();
+        Exception e = assertThrows(IllegalStateException.class, () -> read(in, "f16"));
+        assertTrue(String.valueOf(e.getMessage()).endsWith("types.safetensors is closed"));
+    }
+
+    @Test
     void aFolderIsNotAFile() {
         names(folder + " is a folder", () -> Safetensors.open(folder).close());
     }
