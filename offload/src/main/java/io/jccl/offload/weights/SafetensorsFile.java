@@ -55,7 +55,7 @@ final class SafetensorsFile implements AutoCloseable {
         data = new RandomAccessFile(file.toFile(), "r");
         try {
             byte[] text = header(size);
-            first = Long.BYTES + text.length;
+            first = (long) Long.BYTES + text.length;
             bytes = size - first;
             parse(text);
             checkPlaces();
