@@ -230,8 +230,7 @@ class ZeroCheckpointTest {
     @Test
     void whatAKilledSaveLeftIsRemovedByTheNextOfTheSameRank() throws IOException {
         Path step = Files.createDirectories(folder.resolve("step-000000000000"));
-        Path left =
-                Files.writeString(step.resolve("00123456789ab-00000-of-00001.shard.part"), "x");
+        Path left = Files.writeString(step.resolve("00123456789ab-00000-of-00001.shard.part"), "x");
         // Another save has made it, and locks it next.
         Path fresh = Files.createFile(step.resolve("00123456789ad-00000-of-00001.shard.part"));
         Path used = Files.createFile(step.resolve("00123456789ac-00000-of-00001.shard.part"));
