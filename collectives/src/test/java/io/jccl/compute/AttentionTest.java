@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
+import io.jccl.testkit.Messages;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -55,6 +56,16 @@ class AttentionTest extends AttentionTests {
     void aHeadMayBeWiderOnTheHost() {
         AttentionShape wide = new AttentionShape(2, 5, 2, 1, 130);
         on(Where.HOST, r -> compare(r, DataType.FLOAT32, DataType.FLOAT32, wide));
+        double[] x = new double[(int) (wide.rows() * wide.rowWidth())];
+        on(
+                Where.CUDA,
+                r -> {
+                    String message =
+                            Messages.of(
+                                    IllegalArgumentException.class,
+                                    () -> forward(r, DataType.FLOAT32, wide, x));
+                    assertTrue(message.contains("the size of a head is 130"), message);
+                });
     }
 
     /** One type for each shape. */
