@@ -262,8 +262,6 @@ final class HostLayers implements Layers {
         int width = t.integer(1);
         int columns = (int) (end - begin);
         boolean single = t.type(0) == DataType.FLOAT32;
-        float[] row = t.scratch(thread).piece(0, columns);
-        float[] sum = t.scratch(thread).piece(1, columns);
         for (long r = 0; r < t.number(0); r++) {
             long to = index.getAtIndex(JAVA_INT_UNALIGNED, r);
             if (to < 0 || to >= t.number(2)) {
@@ -277,6 +275,8 @@ final class HostLayers implements Layers {
                 ADD.combine(sums, target, t.memory(0), from * Float.BYTES, sums, target, columns);
                 continue;
             }
+            float[] row = t.scratch(thread).piece(0, columns);
+            float[] sum = t.scratch(thread).piece(1, columns);
             t.load(0, from, row, columns);
             t.load(2, at, sum, columns);
             K.add(row, 0, 1, sum, 0, columns);
