@@ -6,12 +6,14 @@ import io.jccl.compute.Compute;
 import io.jccl.compute.ThinMatrices;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
+import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.gemm.Matmul;
 import io.jccl.gemm.Matrix;
 import io.jccl.parallel.GradientReducer.Parameter;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.function.Consumer;
 
 /**
  * Low-rank compression of matrices: algorithm 1 of arXiv 1905.13727 with the error feedback of its
@@ -62,6 +64,28 @@ final class PowerSgdExchange extends Exchange {
     /** Uncompressed elements in the bucket, and where they are sent. */
     private record Uncompressed(Buffer gradient, Buffer sent) {}
 
+    /**
+     * What is computed between two collectives. On the host it is one task, however many matrices
+     * there are: a stream's queue is bounded, and who enqueues has to wait if it is full.
+     *
+     * @param work enqueues it on a stream
+     * @param atOnce the host's stream that runs work on the calling thread
+     */
+    private record Phase(Consumer<Stream> work, Stream atOnce) implements Runnable {
+        void enqueue(Stream stream) {
+            if (stream.device().kind() == Device.Kind.HOST) {
+                stream.launchHostFunction(this);
+            } else {
+                work.accept(stream);
+            }
+        }
+
+        @Override
+        public void run() {
+            work.accept(atOnce);
+        }
+    }
+
     private final Compute compute;
     private final Matmul matmul;
     private final List<Views> views = new ArrayList<>();
@@ -69,6 +93,9 @@ final class PowerSgdExchange extends Exchange {
     private final ThinMatrices allP;
     private final ThinMatrices allQ;
     private final long seed;
+    private final Phase left;
+    private final Phase right;
+    private final Phase product;
 
     /** All P, then the uncompressed elements. */
     private final Buffer first;
@@ -94,6 +121,10 @@ final class PowerSgdExchange extends Exchange {
         this.compute = compute;
         this.matmul = matmul;
         seed = options.seed();
+        Stream atOnce = comm.device().defaultStream();
+        left = new Phase(this::makeP, atOnce);
+        right = new Phase(this::makeQ, atOnce);
+        product = new Phase(this::expand, atOnce);
         List<Factored> matrices = new ArrayList<>();
         List<Rest> rests = new ArrayList<>();
         long pEnd = 0;
@@ -156,13 +187,13 @@ final class PowerSgdExchange extends Exchange {
 
     @Override
     void enqueue(Stream stream) {
-        makeP(stream);
+        left.enqueue(stream);
         comm.allReduce(first, ReduceOp.AVG, stream);
         if (!views.isEmpty()) {
-            makeQ(stream);
+            right.enqueue(stream);
             comm.allReduce(second, ReduceOp.AVG, stream);
         }
-        expand(stream);
+        product.enqueue(stream);
     }
 
     /**

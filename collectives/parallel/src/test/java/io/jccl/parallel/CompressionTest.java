@@ -15,6 +15,7 @@ import java.util.Arrays;
 import java.util.Comparator;
 import java.util.List;
 import java.util.Random;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.Tag;
@@ -501,6 +502,33 @@ class CompressionTest {
                                         exact, r.gradient(0).get(i), 1e-4 * exact, "step " + at);
                             }
                         }
+                    }
+                });
+    }
+
+    /** A bucket of more matrices than a stream's queue has places: ready returns all the same. */
+    @Test
+    void powerSgdOfManyMatricesDoesNotWaitForOtherRanks() {
+        int count = 300;
+        List<Parameter> parameters =
+                IntStream.range(0, count)
+                        .mapToObj(p -> new Parameter("w" + p, 4, 4, DataType.FLOAT32))
+                        .toList();
+        ReducerOptions options =
+                ReducerOptions.DEFAULT.withCompression(new Compression.PowerSgd(1));
+        CountDownLatch ready = new CountDownLatch(1);
+        Communicator.runLocal(
+                2,
+                c -> {
+                    try (GradientReducer r = GradientReducer.create(c, parameters, options)) {
+                        r.begin(true);
+                        boolean others = c.rank() == 0 || ready.await(20, TimeUnit.SECONDS);
+                        for (int p = 0; p < count; p++) {
+                            r.ready(p);
+                        }
+                        ready.countDown();
+                        r.finish();
+                        assertTrue(others, "rank 0 waits in ready for rank 1");
                     }
                 });
     }
