@@ -79,6 +79,10 @@ public sealed interface Compression {
      * <i>a</i> x <i>b</i> takes <i>r</i>(<i>a</i> + <i>b</i>) elements instead of <i>ab</i>;
      * vectors, and matrices that would not become smaller, are sent uncompressed.
      *
+     * <p>On the host all ranks run with the Vector API ({@code --add-modules
+     * jdk.incubator.vector}), or all without, since products differ in the last bit: otherwise
+     * {@link GradientReducer#create} throws on all ranks.
+     *
      * @param rank columns <i>r</i> of the thin matrices, 1 to 64
      * @param seed seed of the random initial factors, the same on all ranks
      */

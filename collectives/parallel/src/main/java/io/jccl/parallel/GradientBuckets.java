@@ -222,6 +222,23 @@ final class GradientBuckets implements AutoCloseable {
         };
     }
 
+    /** What ranks must have in common to get equal bits. */
+    static List<String> describe(
+            Communicator c, List<Parameter> parameters, ReducerOptions options) {
+        List<String> lines = new ArrayList<>();
+        lines.add(options.toString());
+        if (options.compression() instanceof Compression.PowerSgd
+                && c.device().kind() == Device.Kind.HOST) {
+            // On the Vector API products are rounded together with the sum.
+            boolean vector = ModuleLayer.boot().findModule("jdk.incubator.vector").isPresent();
+            lines.add(
+                    "PowerSGD %s --add-modules jdk.incubator.vector"
+                            .formatted(vector ? "with" : "without"));
+        }
+        parameters.forEach(p -> lines.add(p.toString()));
+        return lines;
+    }
+
     /** Rejects parameters and options that cannot be reduced by these ranks. */
     static void check(Communicator c, List<Parameter> parameters, ReducerOptions options) {
         if (parameters.isEmpty()) {

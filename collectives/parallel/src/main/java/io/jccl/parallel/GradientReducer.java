@@ -170,11 +170,11 @@ public final class GradientReducer implements AutoCloseable {
             Communicator c, List<Parameter> parameters, ReducerOptions options) {
         Objects.requireNonNull(c, "c");
         List<Parameter> copy = List.copyOf(parameters);
-        List<String> lines = new ArrayList<>();
-        lines.add(options.toString());
-        copy.forEach(p -> lines.add(p.toString()));
         // Checked first, so that no rank throws while others wait for it.
-        ConsistencyCheck.check(c, "the parameters or options of a gradient reducer", lines);
+        ConsistencyCheck.check(
+                c,
+                "the parameters or options of a gradient reducer",
+                GradientBuckets.describe(c, copy, options));
         GradientBuckets.check(c, copy, options);
         Communicator own = Objects.requireNonNull(c.split(0, c.rank()), "a split with a colour");
         try {

@@ -79,6 +79,27 @@ class ParallelEnginesTest {
         processes(ranks);
     }
 
+    /** Their replicas would differ in the last bit. */
+    @Tag("exhaustive")
+    @Test
+    void powerSgdWithTheVectorApiOnSomeRanksIsRefused() {
+        String job = Workers.newJobId();
+        try (Workers with = new Workers(2, job, List.of(Workers.OPTIMIZED), Map.of());
+                Workers without = new Workers(2, job, List.of(), Map.of())) {
+            for (Worker worker :
+                    List.of(
+                            with.start(0, ParallelWorker.class, "power-sgd", seed, "100", "host"),
+                            without.start(
+                                    1, ParallelWorker.class, "power-sgd", seed, "100", "host"))) {
+                String error = worker.await("ERROR ", PATIENCE);
+                assertTrue(error.contains("rank 0 has 'PowerSGD with --add-modules"), error);
+                assertTrue(error.contains("rank 1 has 'PowerSGD without --add-modules"), error);
+                worker.await("CLOSED", PATIENCE);
+                assertEquals(0, worker.join(PATIENCE));
+            }
+        }
+    }
+
     /** Ranks that poll take less of the processors from each other than those that block. */
     @Tag("exhaustive")
     @ParameterizedTest

@@ -45,6 +45,7 @@ final class ParallelWorker {
                 case "unused" -> unused(c);
                 case "experts" -> ExpertBodies.layers(c, seed, 1);
                 case "experts-forever" -> ExpertBodies.forever(c);
+                case "power-sgd" -> powerSgd(c);
                 case "train" -> train(c);
                 case "serve" -> serve(c);
                 default -> throw new IllegalArgumentException(args[0]);
@@ -93,6 +94,13 @@ final class ParallelWorker {
             }
         }
         ExpertBodies.layers(c, seed, 1, 5);
+    }
+
+    private static void powerSgd(Communicator c) {
+        List<Parameter> parameters = List.of(new Parameter("w", 8, 8, DataType.FLOAT32));
+        ReducerOptions options =
+                ReducerOptions.DEFAULT.withCompression(new Compression.PowerSgd(1));
+        GradientReducer.create(c, parameters, options).close();
     }
 
     /** Trains until something happens; whatever it is, closing has to work. */
