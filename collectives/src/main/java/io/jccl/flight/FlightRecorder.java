@@ -143,10 +143,9 @@ public final class FlightRecorder {
 
     private long write(long word, long count, long order) {
         long number = last + 1;
+        int entry = next;
         long[] w = words;
         if (w.length > 0) {
-            int entry = next;
-            next = entry + 1 == entries ? 0 : entry + 1;
             int at = entry * WORDS;
             w[at] = word;
             w[at + COUNT] = count;
@@ -161,6 +160,8 @@ public final class FlightRecorder {
             user = t;
         }
         LAST.setRelease(this, number);
+        // Not before: an error on the way, such as a full stack, leaves both as they were.
+        next = entry + 1 == entries ? 0 : entry + 1;
         return number;
     }
 

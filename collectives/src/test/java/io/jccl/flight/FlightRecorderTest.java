@@ -180,6 +180,33 @@ class FlightRecorderTest {
         return h.last();
     }
 
+    /** What does not fit on the stack is not an operation, and moves no other to another entry. */
+    @Test
+    void anErrorWhileOneIsRecordedHurtsNoOther() {
+        FlightRecorder r = new FlightRecorder(16);
+        for (int i = 0; i < 10; i++) {
+            assertThrows(StackOverflowError.class, () -> recordDeeper(r));
+        }
+        recordNumber(r);
+        long last = r.last();
+        for (long n = last - 15; n <= last; n++) {
+            Operation o = r.at(n);
+            assertNotNull(o);
+            assertEquals(n, o.count());
+        }
+    }
+
+    private static void recordDeeper(FlightRecorder r) {
+        recordNumber(r);
+        recordDeeper(r);
+    }
+
+    /** Records an operation with its own number as its count. */
+    private static void recordNumber(FlightRecorder r) {
+        long number = r.last() + 1;
+        assertEquals(number, r.note(FlightRecorder.NOTHING, number, number));
+    }
+
     @Test
     void whatFailedStaysPending() {
         Communicator c = Communicator.local(1).getFirst();
