@@ -18,7 +18,7 @@ public final class FlightSettings {
 
     private FlightSettings() {}
 
-    /** Operations recorded per rank: a power of two, or 0 for none, for measurements. */
+    /** Operations recorded per rank; 0 for none, for measurements. */
     public static int capacity() {
         // The other settings are read when a class is initialized, where errors are hard to read.
         check(CALL_SITES, System.getenv(CALL_SITES), "0", "1");
@@ -47,15 +47,12 @@ public final class FlightSettings {
         } catch (NumberFormatException e) {
             number = -1;
         }
-        if (number == 0) {
-            return 0;
-        }
-        if (number < 16 || number > MAX_CAPACITY) {
+        if (number != 0 && (number < 16 || number > MAX_CAPACITY)) {
             throw new IllegalArgumentException(
                     "%s is '%s', expected 0, or 16 to %s, the number of operations to remember"
                             .formatted(name, value, MAX_CAPACITY));
         }
-        return Integer.highestOneBit(2 * number - 1);
+        return number;
     }
 
     /** Whether every operation records its call site, which costs about a microsecond. */

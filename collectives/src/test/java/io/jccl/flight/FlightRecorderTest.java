@@ -250,12 +250,12 @@ class FlightRecorderTest {
     }
 
     @Test
-    void capacityIsAPowerOfTwo() {
+    void capacityIsThatOfTheSetting() {
         assertEquals(1024, FlightSettings.capacity(FlightSettings.CAPACITY, null));
         assertEquals(0, FlightSettings.capacity(FlightSettings.CAPACITY, "0"));
         assertEquals(16, FlightSettings.capacity(FlightSettings.CAPACITY, "16"));
-        assertEquals(32, FlightSettings.capacity(FlightSettings.CAPACITY, "17"));
-        assertEquals(1 << 20, FlightSettings.capacity(FlightSettings.CAPACITY, "1000000"));
+        assertEquals(17, FlightSettings.capacity(FlightSettings.CAPACITY, "17"));
+        assertEquals(1 << 20, FlightSettings.capacity(FlightSettings.CAPACITY, "1048576"));
     }
 
     // ---- standings
