@@ -3,20 +3,14 @@ package io.jccl.cli.train;
 import static io.jccl.cli.shell.Text.format;
 import static java.util.Map.entry;
 
-import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.BooleanNode;
 import com.fasterxml.jackson.databind.node.IntNode;
 import com.fasterxml.jackson.databind.node.NullNode;
 import com.fasterxml.jackson.databind.node.TextNode;
-import io.jccl.cli.shell.Text;
-import java.io.IOException;
 import java.io.PrintWriter;
-import java.nio.file.Files;
-import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.HashSet;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -32,7 +26,8 @@ import picocli.CommandLine.Model.OptionSpec;
  * href="https://www.deepspeed.ai/docs/config-json/">www.deepspeed.ai/docs/config-json</a>) as flags
  * of {@code jccl train}; the command line takes precedence. A key that would change the result and
  * has no flag is refused, an unknown key is reported, and "auto" counts as not given. A value of
- * the optimizer that is missing is DeepSpeed's default; if no flag sets that, it is refused. Other
+ * the optimizer that is missing is DeepSpeed's default; if no flag sets that, it is refused. If the
+ * command line has another optimizer, only the rate and the weight decay of the file's count. Other
  * defaults that differ are reported. A separate class, so that nothing else loads Jackson.
  */
 final class DeepSpeedFile {
@@ -51,6 +46,9 @@ final class DeepSpeedFile {
 
     /** Whether torch's Adam and AdamW are used, which have another weight decay by default. */
     private static final String TORCH = DeepSpeedKeys.UPDATE + "torch_adam";
+
+    /** Whether its Adam is AdamW nevertheless. */
+    private static final String ADAM_W = DeepSpeedKeys.UPDATE + "adam_w_mode";
 
     private static final String CLIP = "gradient_clipping";
     private static final String SCALE_POWER = "fp16.initial_scale_power";
@@ -144,187 +142,150 @@ final class DeepSpeedFile {
                     entry(RATE, new Flag("--lr", NUMBER)),
                     entry("tensor_parallel.autotp_size", new Flag("--tp", COUNT)));
 
-    private final Path file;
-    private final Map<String, JsonNode> leaves = new TreeMap<>();
+    private final DeepSpeedValues values;
+    private final CommandLine line;
     private final List<String> unknown = new ArrayList<>();
+
+    /** Arguments of the file's optimizer, if the command line has another. */
+    private final List<String> replaced = new ArrayList<>();
+
     private final Map<String, Object> flags = new TreeMap<>();
 
-    /** Keys that are "auto". */
-    private final Set<String> open = new HashSet<>();
-
-    private DeepSpeedFile(Path file, JsonNode root) {
-        this.file = file;
-        collect("", root);
+    private DeepSpeedFile(DeepSpeedValues values, CommandLine line) {
+        this.values = values;
+        this.line = line;
     }
 
     /**
      * Reads a file.
      *
      * @param file a configuration
+     * @param line the command, with what its arguments set
      * @return its flags
      * @throws IllegalArgumentException if it cannot be read, or requests something the trainer
      *     lacks; the message names the key
      */
-    static DeepSpeedFile read(Path file) {
-        JsonNode root;
-        try {
-            root = new ObjectMapper().readTree(Files.readString(file));
-        } catch (JsonProcessingException e) {
-            throw new IllegalArgumentException(
-                    NAME + " '" + file + "' is not JSON: " + e.getOriginalMessage());
-        } catch (NoSuchFileException e) {
-            throw new IllegalArgumentException(NAME + " '" + file + "' does not exist");
-        } catch (IOException e) {
-            throw new IllegalArgumentException(
-                    NAME + " '" + file + "' cannot be read: " + Text.reason(e));
-        }
-        if (!root.isObject()) {
-            throw new IllegalArgumentException(
-                    NAME + " '" + file + "' is not a JSON object; give a DeepSpeed configuration");
-        }
-        DeepSpeedFile f = new DeepSpeedFile(file, root);
+    static DeepSpeedFile read(Path file, CommandLine line) {
+        DeepSpeedFile f = new DeepSpeedFile(DeepSpeedValues.read(file), line);
         f.translate();
         return f;
     }
 
-    private void collect(String prefix, JsonNode node) {
-        node.properties()
-                .forEach(e -> {
-                    String key = prefix + e.getKey();
-                    if (e.getValue().isObject()
-                            && !e.getValue().isEmpty()
-                            && DeepSpeedKeys.fixed(key, false) == null) {
-                        collect(key + ".", e.getValue());
-                    } else if (e.getValue().asText("").equals("auto")) {
-                        open.add(key);
-                    } else {
-                        leaves.put(key, e.getValue());
-                    }
-                });
-    }
-
     private void translate() {
-        boolean scaled = leaves.getOrDefault("fp16.enabled", NullNode.instance).asBoolean();
-        leaves.forEach((key, value) -> {
+        values.leaves().forEach((key, value) -> {
             Flag flag = FLAGS.get(key);
             if (flag != null) {
                 setFlag(key, value, flag);
             }
         });
         schedule();
+        boolean scaled = isScaled();
+        boolean replaces = replacesOptimizer();
         // Parameters after types: those of another optimizer or schedule are its own.
-        leaves.forEach((key, value) -> {
+        values.leaves().forEach((key, value) -> {
             String fixed = DeepSpeedKeys.fixed(key, scaled);
-            if (fixed != null) {
-                requireFixed(key, value, fixed);
+            if (replaces
+                    && key.startsWith(DeepSpeedKeys.UPDATE)
+                    && !key.equals(RATE)
+                    && !key.equals(DECAY)) {
+                replaced.add(key);
+            } else if (fixed != null) {
+                values.requireFixed(key, value, fixed);
             } else if (!FLAGS.containsKey(key)
                     && !COMBINED.contains(key)
                     && !DeepSpeedKeys.isWithoutEffect(key)) {
                 if (DeepSpeedKeys.isParameter(key)) {
-                    requireFixed(key, value, "");
+                    values.requireFixed(key, value, "");
                 }
                 unknown.add(key);
             }
         });
-        if (scaled && leaves.containsKey(SCALE_POWER)) {
-            flags.put("--loss-scale", Math.pow(2, number(SCALE_POWER)));
+        if (scaled && values.has(SCALE_POWER)) {
+            flags.put("--loss-scale", Math.pow(2, values.number(SCALE_POWER)));
         }
-        clippingAndDecay();
-        momentum();
-        rate();
+        double clip = values.number(CLIP);
+        // No clipping is written as 0.
+        if (clip > 0) {
+            flags.put("--clip", clip);
+        }
+        if (!replaces) {
+            decay();
+            momentum();
+            rate();
+        } else if (values.has(DECAY)) {
+            flags.put("--weight-decay", values.number(DECAY));
+        }
         tiers();
+    }
+
+    /** Whether the run has a loss scale. */
+    private boolean isScaled() {
+        return flags.containsKey("--fp16") || (values.isOpen("fp16.enabled") && given("--fp16"));
+    }
+
+    /** Whether the command line has another optimizer than the file. */
+    private boolean replacesOptimizer() {
+        Object own = flags.get("--optimizer");
+        return own != null
+                && given("--optimizer")
+                && line.getCommandSpec().findOption("--optimizer").getValue() != own;
     }
 
     private void setFlag(String key, JsonNode value, Flag flag) {
         Object converted = flag.kind.value.apply(value);
         if (converted == null) {
-            throw refused(key, value, "expected " + flag.kind.expected);
+            throw values.refused(key, value, "expected " + flag.kind.expected);
         }
         if (!converted.equals(false)) {
             flags.put(flag.option, converted);
         }
     }
 
-    private void requireFixed(String key, JsonNode value, String fixed) {
-        String is = value.isNumber() ? Double.toString(value.doubleValue()) : value.toString();
-        if (!is.equals(fixed)) {
-            throw refused(
-                    key,
-                    value,
-                    fixed.isEmpty()
-                            ? "which jccl train lacks; leave it out"
-                            : "but jccl train has "
-                                    + fixed
-                                    + " there, and no flag for another; leave it out");
-        }
-    }
-
-    /** The number of a key, 0 without it. */
-    private double number(String key) {
-        JsonNode value = leaves.get(key);
-        if (value == null) {
-            return 0;
-        }
-        if (!value.isNumber() || value.doubleValue() < 0) {
-            throw refused(key, value, "expected a number, 0 or above");
-        }
-        return value.doubleValue();
-    }
-
-    /** No clipping is written as 0; only some rules' decay is what the trainer's flag does. */
-    private void clippingAndDecay() {
-        double clip = number(CLIP);
-        if (clip > 0) {
-            flags.put("--clip", clip);
-        }
-        JsonNode node = leaves.get(DECAY);
-        double decay = number(DECAY);
-        JsonNode torch = leaves.getOrDefault(TORCH, NullNode.instance);
-        if (torch.asBoolean() && isMissing(DECAY)) {
-            throw refused(TORCH, torch, "which has another weight_decay by default; give it");
+    /** Only some rules' decay is what the trainer's flag does. */
+    private void decay() {
+        JsonNode node = values.get(DECAY);
+        double decay = values.number(DECAY);
+        JsonNode torch = values.getOr(TORCH, NullNode.instance);
+        boolean decays =
+                flags.get("--optimizer") == RecipeOptions.Rule.adamw
+                        || values.getOr(ADAM_W, BooleanNode.TRUE).asBoolean();
+        if (torch.asBoolean() && decays && values.isMissing(DECAY)) {
+            throw values.refused(
+                    TORCH, torch, "which has another weight_decay by default; give it");
         }
         if (flags.get("--optimizer") instanceof RecipeOptions.Rule r && DECAYED.contains(r)) {
-            if (!open.contains(DECAY)) {
+            if (!values.isOpen(DECAY)) {
                 flags.put("--weight-decay", decay);
             }
         } else if (node != null && decay > 0) {
-            throw refused(DECAY, node, "expected 0 unless optimizer.type is AdamW or Lion");
+            throw values.refused(DECAY, node, "expected 0 unless optimizer.type is AdamW or Lion");
         }
     }
 
     /** What SGD and Lion have is fixed, and not DeepSpeed's default. */
     private void momentum() {
         Object rule = flags.get("--optimizer");
-        JsonNode momentum = leaves.get(MOMENTUM);
-        JsonNode betas = leaves.get(BETAS);
+        JsonNode momentum = values.get(MOMENTUM);
+        JsonNode betas = values.get(BETAS);
         if (rule == RecipeOptions.Rule.sgd) {
-            requireGiven(MOMENTUM, momentum == null ? "0" : momentum.toString(), "0.9", "SGD");
+            values.requireGiven(
+                    MOMENTUM, momentum == null ? "0" : momentum.toString(), "0.9", "SGD");
         } else if (momentum != null) {
-            throw refused(MOMENTUM, momentum, "which is for SGD; leave it out");
+            throw values.refused(MOMENTUM, momentum, "which is for SGD; leave it out");
         }
         if (rule == RecipeOptions.Rule.lion) {
-            requireGiven(BETAS, betas == null ? USUAL_BETAS : betas.toString(), LION_BETAS, "Lion");
+            values.requireGiven(
+                    BETAS, betas == null ? USUAL_BETAS : betas.toString(), LION_BETAS, "Lion");
         } else if (betas != null) {
-            requireFixed(BETAS, betas, USUAL_BETAS);
-        }
-    }
-
-    private void requireGiven(String key, String value, String has, String rule) {
-        if (!value.equals(has)) {
-            throw refused(key, value, "but jccl train has " + has + " for " + rule + "; give that");
+            values.requireFixed(BETAS, betas, USUAL_BETAS);
         }
     }
 
     /** An optimizer of the file has DeepSpeed's default, unless a schedule has set the rate. */
     private void rate() {
-        if (flags.containsKey("--optimizer") && isMissing(RATE) && !open.contains(HIGHEST)) {
+        if (flags.containsKey("--optimizer") && values.isMissing(RATE) && !values.isOpen(HIGHEST)) {
             flags.putIfAbsent("--lr", USUAL_RATE);
         }
-    }
-
-    /** Whether DeepSpeed's default applies: a key that is "auto" is left to the command line. */
-    private boolean isMissing(String key) {
-        return !leaves.containsKey(key) && !open.contains(key);
     }
 
     /**
@@ -332,48 +293,43 @@ final class DeepSpeedFile {
      * at the end of a step, and the first of those is that of step 0.
      */
     private void schedule() {
-        JsonNode type = leaves.get(SCHEDULE);
+        JsonNode type = values.get(SCHEDULE);
         if (type == null) {
             return;
         }
         String name = type.asText();
         String shape = SCHEDULES.get(name);
         if (shape == null) {
-            throw refused(SCHEDULE, type, "expected WarmupLR, " + DECAY_LR + " or " + COSINE_LR);
+            throw values.refused(
+                    SCHEDULE, type, "expected WarmupLR, " + DECAY_LR + " or " + COSINE_LR);
         }
-        JsonNode how = leaves.getOrDefault(WARMUP_TYPE, new TextNode("log"));
+        JsonNode how = values.getOr(WARMUP_TYPE, new TextNode("log"));
         if (!how.asText().equals("linear")) {
-            throw refused(WARMUP_TYPE, how, "expected \"linear\"; \"log\" is DeepSpeed's default");
+            throw values.refused(
+                    WARMUP_TYPE, how, "expected \"linear\"; \"log\" is DeepSpeed's default");
         }
         for (String key : FIRST) {
-            JsonNode first = leaves.get(key);
-            if (first != null && number(key) != 0) {
-                throw refused(key, first, "but jccl train has 0 there; leave it out");
+            JsonNode first = values.get(key);
+            if (first != null && values.number(key) != 0) {
+                throw values.refused(key, first, "but jccl train has 0 there; leave it out");
             }
         }
         flags.put("--lr-schedule", shape);
-        flags.put("--lr-warmup", Math.max(LEAST_WARMUP, count(WARMUP, USUAL_WARMUP)));
+        if (!values.isOpen(WARMUP)) {
+            flags.put("--lr-warmup", Math.max(LEAST_WARMUP, values.count(WARMUP, USUAL_WARMUP)));
+        }
         if (shape.equals("cosine")) {
-            flags.put("--lr-min", leaves.containsKey(LOWEST) ? number(LOWEST) : USUAL_LOWEST);
-        } else if (leaves.containsKey(HIGHEST)) {
-            flags.put("--lr", number(HIGHEST));
-        } else if (name.equals(DECAY_LR) && !open.contains(HIGHEST)) {
+            if (!values.isOpen(LOWEST)) {
+                flags.put("--lr-min", values.has(LOWEST) ? values.number(LOWEST) : USUAL_LOWEST);
+            }
+        } else if (values.has(HIGHEST)) {
+            flags.put("--lr", values.number(HIGHEST));
+        } else if (name.equals(DECAY_LR) && !values.isOpen(HIGHEST)) {
             flags.put("--lr", USUAL_RATE);
         }
-        if (leaves.containsKey(TOTAL_STEPS)) {
-            flags.put("--steps", count(TOTAL_STEPS, 0));
+        if (values.has(TOTAL_STEPS)) {
+            flags.put("--steps", values.count(TOTAL_STEPS, 0));
         }
-    }
-
-    private int count(String key, int otherwise) {
-        JsonNode node = leaves.get(key);
-        if (node == null) {
-            return otherwise;
-        }
-        if (!node.canConvertToInt() || node.intValue() < 1) {
-            throw refused(key, node, "expected a whole number above 0");
-        }
-        return node.intValue();
     }
 
     /** The state may be on a drive; what else is offloaded goes to the host with it. */
@@ -388,12 +344,12 @@ final class DeepSpeedFile {
     }
 
     private String device(String key, List<String> possible) {
-        JsonNode value = leaves.get(key);
+        JsonNode value = values.get(key);
         if (value == null) {
             return "none";
         }
         if (!possible.contains(value.asText())) {
-            throw refused(key, value, "expected " + String.join(" or ", possible));
+            throw values.refused(key, value, "expected " + String.join(" or ", possible));
         }
         return value.asText();
     }
@@ -409,25 +365,20 @@ final class DeepSpeedFile {
         return null;
     }
 
-    private IllegalArgumentException refused(String key, Object value, String why) {
-        return new IllegalArgumentException(
-                NAME + " '" + file + "': " + key + " is " + value + ", " + why);
-    }
-
     /**
      * The batch of a step is that of all ranks: micro-batch x accumulation x data-parallel ranks,
      * of which DeepSpeed takes any that determine the others.
      */
-    private void batch(CommandLine line) {
-        if (!leaves.containsKey(MICRO)) {
+    private void batch() {
+        if (!values.has(MICRO)) {
             return;
         }
-        Integer accumulate = given(line, "--accumulate", flags.get("--accumulate"));
-        long each = (long) count(MICRO, 1) * (accumulate == null ? 1 : accumulate);
+        Integer accumulate = given("--accumulate", flags.get("--accumulate"));
+        long each = (long) values.count(MICRO, 1) * (accumulate == null ? 1 : accumulate);
         Object total = flags.get("--batch");
         if (total instanceof Integer all) {
             if (all % each != 0) {
-                throw refused(
+                throw values.refused(
                         TOTAL,
                         IntNode.valueOf(all),
                         format(
@@ -436,56 +387,58 @@ final class DeepSpeedFile {
             }
             flags.put("--dp", (int) (all / each));
         } else {
-            Integer dp = given(line, "--dp", null);
+            Integer dp = given("--dp", null);
             if (dp == null) {
                 throw new IllegalArgumentException(
                         format(
                                 "%s '%s' has %s but not %s, so the ranks have to be known: give"
                                         + " --dp",
-                                NAME, file, MICRO, TOTAL));
+                                NAME, values.file(), MICRO, TOTAL));
             }
             flags.put("--batch", Math.toIntExact(each * dp));
         }
     }
 
-    private static boolean given(CommandLine line, String option) {
+    private boolean given(String option) {
         return line.getParseResult().hasMatchedOption(option);
     }
 
     /** The count that the command line gives, or else another. */
-    private static @Nullable Integer given(
-            CommandLine line, String option, @Nullable Object otherwise) {
+    private @Nullable Integer given(String option, @Nullable Object otherwise) {
         Object value =
-                given(line, option)
-                        ? line.getCommandSpec().findOption(option).getValue()
-                        : otherwise;
+                given(option) ? line.getCommandSpec().findOption(option).getValue() : otherwise;
         return (Integer) value;
     }
 
     /**
      * Sets the options that the command line leaves open.
      *
-     * @param out for a line on the keys applied, and one on unknown keys
+     * @param out for a line on the keys applied, and others on those without effect
      */
-    void apply(CommandLine line, PrintWriter out) {
-        batch(line);
+    void apply(PrintWriter out) {
+        batch();
         List<String> taken = new ArrayList<>();
         flags.forEach((name, value) -> {
-            if (!given(line, name)) {
+            if (!given(name)) {
                 OptionSpec option = line.getCommandSpec().findOption(name);
                 option.setValue(value);
                 taken.add(value.equals(true) ? name : name + " " + value);
             }
         });
         String all = taken.isEmpty() ? "sets no flag" : String.join(" ", taken);
-        out.println("# " + NAME + " " + file + ": " + all);
+        out.println("# " + NAME + " " + values.file() + ": " + all);
         if (!unknown.isEmpty()) {
             out.println("# WARNING: unknown, so without effect: " + String.join(", ", unknown));
         }
-        boolean clips = given(line, "--clip");
-        boolean scaled = flags.containsKey("--fp16");
+        if (!replaced.isEmpty()) {
+            out.println(
+                    "# WARNING: of another optimizer than --optimizer, so without effect: "
+                            + String.join(", ", replaced));
+        }
+        boolean clips = given("--clip");
+        boolean scaled = isScaled();
         for (Map.Entry<String, String> e : DeepSpeedKeys.OTHER_DEFAULTS) {
-            if (isMissing(e.getKey()) && (e.getKey().equals(CLIP) ? !clips : scaled)) {
+            if (values.isMissing(e.getKey()) && (e.getKey().equals(CLIP) ? !clips : scaled)) {
                 out.println("# WARNING: " + e.getKey() + " is not given: " + e.getValue());
             }
         }

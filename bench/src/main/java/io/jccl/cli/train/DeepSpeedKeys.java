@@ -66,6 +66,10 @@ final class DeepSpeedKeys {
                     ZERO + "stage3_param_persistence_threshold",
                     ZERO + "stage3_gather_16bit_weights_on_model_save",
                     UPDATE + "set_grad_none",
+                    UPDATE + "fused",
+                    UPDATE + "foreach",
+                    UPDATE + "capturable",
+                    UPDATE + "differentiable",
                     // Of Adam's weight decay, which has to be 0; AdamW is always AdamW.
                     UPDATE + "adam_w_mode",
                     "steps_per_print",

@@ -108,7 +108,8 @@ class DeepSpeedFileTest {
                 "WarmupDecayLR | \"total_num_steps\": 9, \"warmup_min_lr\": 0 | --lr 0.001 --lr-schedule linear --lr-warmup 1000 --steps 9",
                 "WarmupDecayLR | \"warmup_max_lr\": \"auto\", \"warmup_num_steps\": 1 | --lr-schedule linear --lr-warmup 2",
                 "WarmupCosineLR | \"warmup_num_steps\": 4, \"total_num_steps\": 8 | --lr-min 1.0E-4 --lr-schedule cosine --lr-warmup 4 --steps 8",
-                "WarmupCosineLR | \"warmup_num_steps\": 4, \"cos_min_ratio\": 0.1 | --lr-min 0.1 --lr-schedule cosine --lr-warmup 4"
+                "WarmupCosineLR | \"warmup_num_steps\": 4, \"cos_min_ratio\": 0.1 | --lr-min 0.1 --lr-schedule cosine --lr-warmup 4",
+                "WarmupCosineLR | \"warmup_num_steps\": \"auto\", \"cos_min_ratio\": \"auto\" | --lr-schedule cosine"
             })
     void schedulesAreFlags(String type, String more, String flags) throws IOException {
         String config =
@@ -132,7 +133,7 @@ class DeepSpeedFileTest {
         Path file = Files.writeString(folder.resolve("config.json"), config);
         line.parseArgs(flags);
         StringWriter said = new StringWriter();
-        DeepSpeedFile.read(file).apply(line, new PrintWriter(said, true));
+        DeepSpeedFile.read(file, line).apply(new PrintWriter(said, true));
         assertTrue(said.toString().startsWith("# --deepspeed " + file), said::toString);
         return said.toString().strip().substring(("# --deepspeed " + file).length());
     }
@@ -147,12 +148,47 @@ class DeepSpeedFileTest {
                 "\"AdamW\", \"params\": {\"lr\": \"auto\", \"weight_decay\": \"auto\"} | --optimizer adamw",
                 "\"Adam\", \"params\": {\"bias_correction\": true, \"amsgrad\": false, \"adam_w_mode\": true} | --lr 0.001 --optimizer adam",
                 "\"Adam\", \"params\": {\"torch_adam\": true, \"weight_decay\": 0} | --lr 0.001 --optimizer adam",
+                "\"Adam\", \"params\": {\"torch_adam\": true, \"adam_w_mode\": false} | --lr 0.001 --optimizer adam",
+                "\"Adam\", \"params\": {\"fused\": true, \"foreach\": false, \"capturable\": true, \"differentiable\": false} | --lr 0.001 --optimizer adam",
+                "\"Adam\", \"params\": {} | --lr 0.001 --optimizer adam",
+                "\"SGD\", \"params\": {\"momentum\": \"auto\"} | --lr 0.001 --optimizer sgd",
+                "\"Lion\", \"params\": {\"betas\": \"auto\"} | --lr 0.001 --optimizer lion --weight-decay 0.0",
                 "\"SGD\", \"params\": {\"momentum\": 0.9, \"nesterov\": false, \"dampening\": 0} | --lr 0.001 --optimizer sgd"
             })
     void anOptimizerHasTheDefaultsOfDeepSpeed(String optimizer, String flags) throws IOException {
         String config = "{\"gradient_clipping\": 0, \"optimizer\": {\"type\": " + optimizer + "}}";
         CommandLine line = Parsed.byType(new CommandLine(new TrainCommand(Map.of())));
         assertEquals(": " + flags, applied(config, line));
+    }
+
+    /** Of the file's optimizer there is left what any has. */
+    @ParameterizedTest
+    @CsvSource(
+            delimiter = '|',
+            quoteCharacter = '\0',
+            value = {
+                "\"AdamW\" | lamb | sets no flag",
+                "\"SGD\" | adam | sets no flag",
+                "\"AdamW\" | adamw | --lr 0.001 --weight-decay 0.0",
+                "\"Adam\", \"params\": {\"lr\": 0.1, \"weight_decay\": 0.2} | lamb | --lr 0.1 --weight-decay 0.2"
+            })
+    void anotherOptimizerHasItsOwnDefaults(String optimizer, String given, String flags)
+            throws IOException {
+        String config = "{\"gradient_clipping\": 0, \"optimizer\": {\"type\": " + optimizer + "}}";
+        CommandLine line = Parsed.byType(new CommandLine(new TrainCommand(Map.of())));
+        assertEquals(": " + flags, applied(config, line, "--optimizer", given));
+    }
+
+    @Test
+    void argumentsOfAReplacedOptimizerAreReported() throws IOException {
+        String config =
+                "{\"gradient_clipping\": 0, \"optimizer\": {\"type\": \"Lion\", \"params\":"
+                        + " {\"lr\": 0.1, \"eps\": 1e-6, \"betas\": [0.8, 0.9]}}}";
+        CommandLine line = Parsed.byType(new CommandLine(new TrainCommand(Map.of())));
+        assertEquals(
+                ": --lr 0.1\n# WARNING: of another optimizer than --optimizer, so without effect:"
+                        + " optimizer.params.betas, optimizer.params.eps",
+                applied(config, line, "--optimizer", "sgd"));
     }
 
     /** A schedule without a rate has the optimizer's. */
@@ -180,6 +216,14 @@ class DeepSpeedFileTest {
                 ": --fp16\n# WARNING: fp16.loss_scale_window is not given: 2000 here, 1000 in"
                         + " DeepSpeed",
                 applied(scaled, line, "--clip", "1"));
+        String open =
+                "{\"fp16\": {\"enabled\": \"auto\", \"hysteresis\": 1,"
+                        + " \"initial_scale_power\": 4}}";
+        assertEquals(
+                ": --loss-scale 16.0\n# WARNING: fp16.loss_scale_window is not given: 2000 here,"
+                        + " 1000 in DeepSpeed",
+                applied(open, line, "--clip", "1", "--fp16"));
+        assertEquals(": sets no flag", applied(open, line, "--clip", "1"));
     }
 
     @Test
