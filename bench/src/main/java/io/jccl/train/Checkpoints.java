@@ -205,8 +205,8 @@ final class Checkpoints implements AutoCloseable {
      */
     private void removeOld(int newest) throws IOException {
         boolean kept = false;
-        for (int old : steps(newest)) {
-            if (!kept && Files.exists(marker(old))) {
+        for (int old : steps(folder, newest)) {
+            if (!kept && Files.exists(marker(folder, old))) {
                 kept = true;
             } else {
                 remove(folder.resolve(STEP + old));
@@ -215,7 +215,7 @@ final class Checkpoints implements AutoCloseable {
     }
 
     /** Steps before the given one that have a folder, newest first. */
-    private List<Integer> steps(int before) throws IOException {
+    private static List<Integer> steps(Path folder, int before) throws IOException {
         try (Stream<Path> all = Files.list(folder)) {
             return all.map(Checkpoints::number)
                     .filter(n -> n >= 0 && n < before)
@@ -309,7 +309,9 @@ final class Checkpoints implements AutoCloseable {
                 ("nothing was loaded from %s: %s. Bring these files back from a copy%s, or start"
                                 + " again without --resume")
                         .formatted(
-                                folder, String.join("; ", faults), newest ? "" : others(wanted)));
+                                folder,
+                                String.join("; ", faults),
+                                newest ? "" : others(folder, wanted)));
     }
 
     /**
@@ -366,15 +368,23 @@ final class Checkpoints implements AutoCloseable {
         }
     }
 
+    /**
+     * Checks that a folder has a newest checkpoint.
+     *
+     * @throws IllegalArgumentException if not; the message names the steps that are there
+     */
+    static void checkSaved(Path folder) throws IOException {
+        if (!Files.exists(folder.resolve(LATEST))) {
+            throw new IllegalArgumentException(
+                    ("there is no checkpoint in %s: %s is not there; give the folder of an earlier"
+                                    + " run%s, or start without --resume")
+                            .formatted(folder, LATEST, others(folder, -1)));
+        }
+    }
+
     /** The step that {@link #LATEST} names, then older complete ones. */
     private List<Integer> newestFirst() throws IOException {
         Path file = folder.resolve(LATEST);
-        if (!Files.exists(file)) {
-            throw new IOException(
-                    ("there is no checkpoint in %s: %s is not there; give the folder of an earlier"
-                                    + " run%s, or start without --resume")
-                            .formatted(folder, LATEST, others(-1)));
-        }
         JsonNode latest = read(file);
         int step = latest.path("step").asInt(-1);
         if (step < 0) {
@@ -382,22 +392,22 @@ final class Checkpoints implements AutoCloseable {
         }
         check(file, latest);
         List<Integer> all = new ArrayList<>(List.of(step));
-        all.addAll(whole(step));
+        all.addAll(whole(folder, step));
         return all;
     }
 
     /** Complete steps before the given one, newest first. */
-    private List<Integer> whole(int before) throws IOException {
-        return steps(before).stream().filter(s -> Files.exists(marker(s))).toList();
+    private static List<Integer> whole(Path folder, int before) throws IOException {
+        return steps(folder, before).stream().filter(s -> Files.exists(marker(folder, s))).toList();
     }
 
-    private Path marker(int step) {
+    private static Path marker(Path folder, int step) {
         return folder.resolve(STEP + step).resolve(WHOLE);
     }
 
     /** The description of a step; fails if it is missing, of another run, or incomplete. */
     private JsonNode checkWhole(int step) throws IOException {
-        Path marker = marker(step);
+        Path marker = marker(folder, step);
         if (!isFolder(folder.resolve(STEP + step))) {
             throw new NoSuchFileException(folder.resolve(STEP + step).toString());
         }
@@ -426,13 +436,13 @@ final class Checkpoints implements AutoCloseable {
     private IOException damaged(Path file, String what) throws IOException {
         return new IOException(
                 "%s is damaged: %s; bring it back from a copy%s, or start without --resume"
-                        .formatted(file, what, others(-1)));
+                        .formatted(file, what, others(folder, -1)));
     }
 
     /** Advice to resume from another step; empty if there is none. */
-    private String others(int except) throws IOException {
+    private static String others(Path folder, int except) throws IOException {
         List<String> others =
-                whole(Integer.MAX_VALUE).stream()
+                whole(folder, Integer.MAX_VALUE).stream()
                         .filter(s -> s != except)
                         .map(s -> "--resume=" + s)
                         .toList();

@@ -28,6 +28,15 @@ public final class TrainRun {
         return Files.exists(folder.resolve(Checkpoints.LATEST));
     }
 
+    /**
+     * Checks that a folder has a checkpoint to resume from.
+     *
+     * @throws IllegalArgumentException if not; the message names the steps that are there
+     */
+    public static void checkSaved(Path folder) throws IOException {
+        Checkpoints.checkSaved(folder);
+    }
+
     /** Whether a folder has a model's weights, in one file or by an index. */
     public static boolean hasWeights(Path folder) {
         return WeightFiles.has(folder, WeightFiles.MODEL);

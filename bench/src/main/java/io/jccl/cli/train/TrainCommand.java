@@ -170,7 +170,7 @@ public final class TrainCommand extends Subcommand {
             LaunchEnvironment launch = LaunchEnvironment.of(environment);
             if (deepSpeed != null) {
                 PrintWriter first = launch.rank() == 0 ? out : new PrintWriter(Writer.nullWriter());
-                DeepSpeedFile.read(deepSpeed).apply(line(), first);
+                DeepSpeedFile.read(deepSpeed, line()).apply(first);
             }
             check();
             Engine chosen = model.engine(engine, environment);
@@ -226,12 +226,9 @@ public final class TrainCommand extends Subcommand {
                 .checkNotRead();
         if (checkpoint != null) {
             TrainOptions.makeFolder("--checkpoint", checkpoint);
-            require(
-                    !"newest".equals(resume) || TrainRun.hasCheckpoint(checkpoint),
-                    "there is no checkpoint in '"
-                            + checkpoint
-                            + "': latest.json is not there; give the folder of an earlier run, a"
-                            + " step in it as --resume=STEP, or leave out --resume");
+            if ("newest".equals(resume)) {
+                TrainRun.checkSaved(checkpoint);
+            }
         }
     }
 
