@@ -96,12 +96,9 @@ final class WeightFiles {
             return steps;
         } catch (NoSuchFileException e) {
             throw new IOException(
-                    folder && !has(from, MODEL)
-                            ? "%s has no %s: it is not a saved model, or its --save did not finish"
-                                    .formatted(from, MODEL)
-                            : ("%s is missing, but the index in %s names it: the --save did not"
-                                            + " finish, or not all files were copied")
-                                    .formatted(e.getFile(), from),
+                    ("%s is missing, but the index in %s names it: the --save did not finish, or"
+                                    + " not all files were copied")
+                            .formatted(e.getFile(), from),
                     e);
         }
     }

@@ -48,8 +48,8 @@ final class WeightOptions {
                 load == null || !Files.isDirectory(load) || TrainRun.hasWeights(load),
                 "--load '"
                         + load
-                        + "' has no model.safetensors; give a folder written by --save, or by"
-                        + " transformers");
+                        + "' has no model.safetensors: it is not a saved model, or its --save did"
+                        + " not finish; give a folder written by --save, or by transformers");
         if (save == null) {
             return;
         }

@@ -176,7 +176,7 @@ class TrainCommandTest {
                 "--weight-decay -1 | --weight-decay is -1.0, expected a finite number, 0 or more",
                 "--load /no/such/file | --load '/no/such/file' does not exist",
                 "--load / --checkpoint c --resume | --load '/' and --resume both give",
-                "--load src/test | --load 'src/test' has no model.safetensors; give a folder",
+                "--load src/test | has no model.safetensors: it is not a saved model, or its --save did",
                 "--save / | --save '/' has files in it, expected a new or empty folder",
                 "--save /dev/null | --save '/dev/null' is a file, expected a folder",
                 "--save /dev/null/a | --save '/dev/null/a' cannot be made",
@@ -557,7 +557,12 @@ class TrainCommandTest {
         assertTrue(r.err.contains("of a run with hidden 32, this one has 64"), r.err);
         r = run("--checkpoint " + folder.resolve("none") + " --resume");
         assertEquals(2, r.status);
-        assertTrue(r.err.contains("there is no checkpoint in"), r.err);
+        assertTrue(r.err.contains("of an earlier run, or start without --resume"), r.err);
+        Files.delete(checkpoint.resolve("latest.json"));
+        r = run(common + " --resume");
+        assertEquals(2, r.status);
+        assertTrue(r.err.contains("there is no checkpoint in " + checkpoint + ": latest"), r.err);
+        assertTrue(r.err.contains("a certain step (--resume=14 or --resume=12), or"), r.err);
         Files.writeString(checkpoint.resolve("latest.json"), "{");
         r = run(common + " --resume");
         assertEquals(1, r.status);
