@@ -8,9 +8,11 @@ import io.jccl.offload.memplan.Precision;
 import io.jccl.offload.memplan.Recomputation;
 import io.jccl.offload.memplan.TrainingSystem;
 import io.jccl.topology.Operation;
+import java.util.Set;
 import java.util.function.Function;
 import picocli.CommandLine;
 import picocli.CommandLine.ITypeConverter;
+import picocli.CommandLine.Model.ArgSpec;
 import picocli.CommandLine.TypeConversionException;
 
 /** Turns an option's value into what a parser makes of it, whose message is the user's. */
@@ -33,24 +35,76 @@ public class Parsed<T> implements ITypeConverter<T> {
 
     /** Has options without a converter of their own converted by their type. */
     public static CommandLine byType(CommandLine line) {
-        Count whole = new Count(Integer.MIN_VALUE);
-        Parsed<Long> large = new Parsed<>(Parsed::large);
-        Parsed<Double> number = new Parsed<>(Parsed::number);
-        return line.registerConverter(int.class, whole)
-                .registerConverter(Integer.class, whole)
-                .registerConverter(long.class, large)
-                .registerConverter(Long.class, large)
-                .registerConverter(double.class, number)
-                .registerConverter(Double.class, number)
-                .registerConverter(Algorithm.class, new Parsed<>(Algorithm::ofName))
-                .registerConverter(AttentionKernel.class, new Parsed<>(AttentionKernel::of))
-                .registerConverter(Engine.class, new Parsed<>(Engine::of))
-                .registerConverter(LowRank.Matrices.class, new Parsed<>(LowRank.Matrices::of))
-                .registerConverter(Operation.class, new Parsed<>(Operation::of))
-                .registerConverter(OptimizerKind.class, new Parsed<>(OptimizerKind::of))
-                .registerConverter(Precision.class, new Parsed<>(Precision::of))
-                .registerConverter(Recomputation.class, new Parsed<>(Recomputation::of))
-                .registerConverter(TrainingSystem.class, new Parsed<>(TrainingSystem::of));
+        for (ArgSpec arg : line.getCommandSpec().args()) {
+            for (Class<?> type : arg.auxiliaryTypes()) {
+                if (ByType.TYPES.contains(type.getName())) {
+                    register(line, type);
+                }
+            }
+        }
+        return line;
+    }
+
+    private static <T> void register(CommandLine line, Class<T> type) {
+        line.registerConverter(type, new ByType<>(type.getName()));
+    }
+
+    /**
+     * Finds the parser by the name of the type, and once there is a value: every command and rank
+     * would load all types at its start, and make a parser of each.
+     */
+    private static final class ByType<T> implements ITypeConverter<T> {
+        static final Set<String> TYPES =
+                Set.of(
+                        "int",
+                        "java.lang.Integer",
+                        "long",
+                        "java.lang.Long",
+                        "double",
+                        "java.lang.Double",
+                        "io.jccl.Algorithm",
+                        "io.jccl.cli.shell.Engine",
+                        "io.jccl.offload.memplan.AttentionKernel",
+                        "io.jccl.offload.memplan.LowRank$Matrices",
+                        "io.jccl.offload.memplan.OptimizerKind",
+                        "io.jccl.offload.memplan.Precision",
+                        "io.jccl.offload.memplan.Recomputation",
+                        "io.jccl.offload.memplan.TrainingSystem",
+                        "io.jccl.topology.Operation");
+
+        private final String type;
+
+        ByType(String type) {
+            this.type = type;
+        }
+
+        @Override
+        @SuppressWarnings("unchecked")
+        public T convert(String value) {
+            try {
+                return (T) parsed(value);
+            } catch (IllegalArgumentException e) {
+                throw new TypeConversionException(e.getMessage());
+            }
+        }
+
+        private Object parsed(String value) {
+            return switch (type) {
+                case "int", "java.lang.Integer" -> new Count(Integer.MIN_VALUE).convert(value);
+                case "long", "java.lang.Long" -> large(value);
+                case "double", "java.lang.Double" -> number(value);
+                case "io.jccl.Algorithm" -> Algorithm.ofName(value);
+                case "io.jccl.cli.shell.Engine" -> Engine.of(value);
+                case "io.jccl.offload.memplan.AttentionKernel" -> AttentionKernel.of(value);
+                case "io.jccl.offload.memplan.LowRank$Matrices" -> LowRank.Matrices.of(value);
+                case "io.jccl.offload.memplan.OptimizerKind" -> OptimizerKind.of(value);
+                case "io.jccl.offload.memplan.Precision" -> Precision.of(value);
+                case "io.jccl.offload.memplan.Recomputation" -> Recomputation.of(value);
+                case "io.jccl.offload.memplan.TrainingSystem" -> TrainingSystem.of(value);
+                case "io.jccl.topology.Operation" -> Operation.of(value);
+                default -> throw new IllegalStateException(type + "; please report it");
+            };
+        }
     }
 
     private static long large(String value) {
