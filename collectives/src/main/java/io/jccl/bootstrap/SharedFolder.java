@@ -56,7 +56,9 @@ public final class SharedFolder {
         Path root = namedRoot();
         if (!Files.isDirectory(root)) {
             throw new IllegalArgumentException(
-                    "jccl.shm.dir or JCCL_SHM_DIR is '" + root + "', which is not a folder");
+                    "the folder of shared memory (jccl.shm.dir, JCCL_SHM_DIR) is '"
+                            + root
+                            + "', which is not a folder; name one, such as /dev/shm");
         }
         return root;
     }

@@ -276,6 +276,9 @@ public final class RunCommand extends Subcommand implements AlsoToFiles {
                             + name
                             + ", which jccl run sets itself; "
                             + (option == null ? "leave it out" : "use " + option));
+            require(
+                    !name.equals("JCCL_SHM_DIR") || name.equals(v),
+                    "-x sets JCCL_SHM_DIR, but jccl run uses that folder too; set it for jccl run");
             String value = v.contains("=") ? v.substring(v.indexOf('=') + 1) : System.getenv(name);
             require(
                     value != null,

@@ -608,6 +608,7 @@ public class RunCommandTest {
                 "-n 2 -x JCCL_BIND=none | -x sets JCCL_BIND, which jccl run sets itself; use --bind",
                 "-n 2 -x TORCHELASTIC_MAX_RESTARTS=3 | which jccl run sets itself; use --max-restarts",
                 "-n 2 -x JCCL_JOB_ID=mine | -x sets JCCL_JOB_ID, which jccl run sets itself; leave it out",
+                "-n 2 -x JCCL_SHM_DIR=/tmp | -x sets JCCL_SHM_DIR, but jccl run uses that folder too",
                 "-n 0 | is not a whole number from 1 to 2147483647; give one",
                 "-n 2 --log-dir - | --log-dir is '-', but cannot go to standard output",
                 "-n 2 --log-dir /dev/null/x | --log-dir '/dev/null/x' cannot be made",
@@ -631,7 +632,7 @@ public class RunCommandTest {
         Process launcher = builder.start();
         String text = new String(launcher.getInputStream().readAllBytes(), ISO_8859_1);
         assertEquals(2, launcher.waitFor(), text);
-        assertTrue(text.contains("JCCL_SHM_DIR is '/no/such/folder', which is not a f"), text);
+        assertTrue(text.contains("JCCL_SHM_DIR) is '/no/such/folder', which is not a"), text);
         assertFalse(text.contains("Java "), text);
         assertFalse(text.contains("Exception"), text);
     }
