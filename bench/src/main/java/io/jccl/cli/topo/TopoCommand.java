@@ -306,9 +306,7 @@ public final class TopoCommand extends Subcommand {
         PrintWriter err = err();
         if (ncclXml != null && machineOfRack == null && analysis.machines() > 1) {
             err.println(
-                    "warning: "
-                            + ncclXml
-                            + " has "
+                    "warning: --nccl-xml has "
                             + analysis.machines()
                             + " machines, as NCCL writes them to NCCL_TOPO_DUMP_FILE; for"
                             + " NCCL_TOPO_FILE, which takes one, give --machine 0 to "
