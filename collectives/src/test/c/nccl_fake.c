@@ -3055,6 +3055,7 @@ static ncclResult_t run_shrink(struct task *t) {
     p->shrink_key = key;
     ncclResult_t result = make_job(&p->shrink);
     if (result != ncclSuccess) {
+      c->shrinks[first]--; /* the others still wait for this one */
       return result;
     }
     for (int r = 0; r < c->nranks; r++) {
