@@ -1,5 +1,6 @@
 package io.jccl.cli.shell;
 
+import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -47,7 +48,9 @@ class ParsedTest {
     private static String refusal(Method parser) {
         InvocationTargetException e =
                 assertThrows(InvocationTargetException.class, () -> parser.invoke(null, "no-such"));
-        return String.valueOf(e.getCause().getMessage());
+        Throwable cause = e.getCause();
+        assertNotNull(cause);
+        return String.valueOf(cause.getMessage());
     }
 
     private static String refusal(CommandLine line, OptionSpec option) {
