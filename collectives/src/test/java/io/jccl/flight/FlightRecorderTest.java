@@ -184,12 +184,13 @@ class FlightRecorderTest {
     @Test
     void anErrorWhileOneIsRecordedHurtsNoOther() throws InterruptedException {
         FlightRecorder r = new FlightRecorder(16);
-        Runnable body = () -> {
-            for (int i = 0; i < 20; i++) {
-                recordNumber(r);
-                recordAtTheEndOfTheStack(r);
-            }
-        };
+        Runnable body =
+                () -> {
+                    for (int i = 0; i < 20; i++) {
+                        recordNumber(r);
+                        recordAtTheEndOfTheStack(r);
+                    }
+                };
         Thread user = new Thread(null, body, "small", 256 << 10);
         user.start();
         user.join();

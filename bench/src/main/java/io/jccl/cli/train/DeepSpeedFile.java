@@ -172,34 +172,36 @@ final class DeepSpeedFile {
     }
 
     private void translate() {
-        values.leaves().forEach((key, value) -> {
-            Flag flag = FLAGS.get(key);
-            if (flag != null) {
-                setFlag(key, value, flag);
-            }
-        });
+        values.leaves()
+                .forEach((key, value) -> {
+                    Flag flag = FLAGS.get(key);
+                    if (flag != null) {
+                        setFlag(key, value, flag);
+                    }
+                });
         schedule();
         boolean scaled = isScaled();
         boolean replaces = replacesOptimizer();
         // Parameters after types: those of another optimizer or schedule are its own.
-        values.leaves().forEach((key, value) -> {
-            String fixed = DeepSpeedKeys.fixed(key, scaled);
-            if (replaces
-                    && key.startsWith(DeepSpeedKeys.UPDATE)
-                    && !key.equals(RATE)
-                    && !key.equals(DECAY)) {
-                replaced.add(key);
-            } else if (fixed != null) {
-                values.requireFixed(key, value, fixed);
-            } else if (!FLAGS.containsKey(key)
-                    && !COMBINED.contains(key)
-                    && !DeepSpeedKeys.isWithoutEffect(key)) {
-                if (DeepSpeedKeys.isParameter(key)) {
-                    values.requireFixed(key, value, "");
-                }
-                unknown.add(key);
-            }
-        });
+        values.leaves()
+                .forEach((key, value) -> {
+                    String fixed = DeepSpeedKeys.fixed(key, scaled);
+                    if (replaces
+                            && key.startsWith(DeepSpeedKeys.UPDATE)
+                            && !key.equals(RATE)
+                            && !key.equals(DECAY)) {
+                        replaced.add(key);
+                    } else if (fixed != null) {
+                        values.requireFixed(key, value, fixed);
+                    } else if (!FLAGS.containsKey(key)
+                            && !COMBINED.contains(key)
+                            && !DeepSpeedKeys.isWithoutEffect(key)) {
+                        if (DeepSpeedKeys.isParameter(key)) {
+                            values.requireFixed(key, value, "");
+                        }
+                        unknown.add(key);
+                    }
+                });
         if (scaled && values.has(SCALE_POWER)) {
             flags.put("--loss-scale", Math.pow(2, values.number(SCALE_POWER)));
         }

@@ -396,12 +396,10 @@ public class RunCommandTest {
 
     @Test
     void theReasonWhyARankCannotBeStartedIsOneLine() {
+        String first = "Bad file descriptor, error: 24 (Too many open files)";
         assertEquals(
-                "Bad file descriptor, error: 24 (Too many open files); raise ulimit -n",
-                RankProcesses.reason(
-                        new IOException(
-                                "Bad file descriptor, error: 24 (Too many open files) \n"
-                                        + "Possible reasons:\n")));
+                first + "; raise ulimit -n",
+                RankProcesses.reason(new IOException(first + " \nPossible reasons:\n")));
         assertEquals("error=2", RankProcesses.reason(new IOException("error=2")));
     }
 
