@@ -16,7 +16,7 @@ expect() {
 
 # macro FILE NAME: the number that a header defines
 macro() {
-    sed -nE "s/^[[:space:]]*#[[:space:]]*define[[:space:]]+$2[[:space:]]+([0-9]+).*/\\1/p" "$1" | head -n 1
+    sed -nE "s/^[[:space:]]*#[[:space:]]*define[[:space:]]+$2[[:space:]]+([0-9]+).*/\\1/p" "$1" | sed -n 1p
 }
 
 # header VARIABLE FILE: a header in the folder that an environment variable names

@@ -188,7 +188,7 @@ class FlightRecorderTest {
                 () -> {
                     for (int i = 0; i < 20; i++) {
                         recordNumber(r);
-                        recordAtTheEndOfTheStack(r);
+                        recordAtTheEndOfTheStack(r, Integer.MAX_VALUE);
                     }
                 };
         Thread user = new Thread(null, body, "small", 256 << 10);
@@ -204,9 +204,9 @@ class FlightRecorderTest {
     }
 
     /** Tries as deep as possible, then ever less so, until one is recorded. */
-    private static boolean recordAtTheEndOfTheStack(FlightRecorder r) {
+    private static boolean recordAtTheEndOfTheStack(FlightRecorder r, int depth) {
         try {
-            if (recordAtTheEndOfTheStack(r)) {
+            if (depth > 0 && recordAtTheEndOfTheStack(r, depth - 1)) {
                 return true;
             }
         } catch (StackOverflowError e) {
