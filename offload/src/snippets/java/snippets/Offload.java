@@ -198,7 +198,7 @@ final class Offload {
         return fits;
     }
 
-    static double secondsPerStep() {
+    static double predictedSeconds() {
         // @start region="time"
         Hardware eight = Hardware.named("H100x8", Hardware.Given.NONE);
         Job job =
@@ -212,7 +212,7 @@ final class Offload {
         return waiting < seconds ? seconds : Double.NaN;
     }
 
-    static double first(Path file, String name) throws IOException {
+    static double firstElement(Path file, String name) throws IOException {
         // @start region="weights"
         try (Safetensors weights = Safetensors.open(file)) {
             WeightTensor tensor = weights.tensor(name); // its type and shape

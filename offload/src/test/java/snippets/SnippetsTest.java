@@ -89,7 +89,7 @@ class SnippetsTest {
 
     @Test
     void time() {
-        assertTrue(Offload.secondsPerStep() > 0);
+        assertTrue(Offload.predictedSeconds() > 0);
     }
 
     @Test
@@ -99,7 +99,7 @@ class SnippetsTest {
             values.set(0, 1.5 + 1e-6);
             Offload.save(file, values);
         }
-        assertEquals(1.5, Offload.first(file, "w"));
+        assertEquals(1.5, Offload.firstElement(file, "w"));
     }
 
     @Test

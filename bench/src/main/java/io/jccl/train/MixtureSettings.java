@@ -124,21 +124,7 @@ public record MixtureSettings(
 
     /** Flags of the settings that require experts, such as {@code --router-jitter=0.01}. */
     String expertFlags() {
-        StringJoiner s = new StringJoiner(" ");
-        add(s, "--router-jitter", jitter);
-        add(s, "--router-dropout", routerDropout);
-        add(s, "--router-noise", noise);
-        add(s, "--expert-dropout", expertDropout);
-        if (residual) {
-            s.add("--residual-expert");
-        }
-        if (sample) {
-            s.add("--router-sample");
-        }
-        if (minCapacity > 1) {
-            s.add("--min-capacity=" + minCapacity);
-        }
-        return s.toString();
+        return listed(true);
     }
 
     /**
@@ -147,20 +133,27 @@ public record MixtureSettings(
      * @return such as {@code jitter=0.01 init-scale=0.1}; empty for none
      */
     public String text() {
+        return listed(false);
+    }
+
+    /** By their flags only those that require experts, or all by their names. */
+    private String listed(boolean flags) {
         StringJoiner s = new StringJoiner(" ");
-        add(s, "jitter", jitter);
-        add(s, "router-dropout", routerDropout);
-        add(s, "noise", noise);
-        add(s, "expert-dropout", expertDropout);
-        add(s, "init-scale", initScale);
+        add(s, flags ? "--router-jitter" : "jitter", jitter);
+        add(s, flags ? "--router-dropout" : "router-dropout", routerDropout);
+        add(s, flags ? "--router-noise" : "noise", noise);
+        add(s, flags ? "--expert-dropout" : "expert-dropout", expertDropout);
+        if (!flags) {
+            add(s, "init-scale", initScale);
+        }
         if (residual) {
-            s.add("residual");
+            s.add(flags ? "--residual-expert" : "residual");
         }
         if (sample) {
-            s.add("sample");
+            s.add(flags ? "--router-sample" : "sample");
         }
         if (minCapacity > 1) {
-            s.add("min-capacity=" + minCapacity);
+            s.add((flags ? "--" : "") + "min-capacity=" + minCapacity);
         }
         return s.toString();
     }

@@ -67,7 +67,7 @@ public final class FlightRecorder {
     /** Call sites; null unless requested. */
     private final @Nullable StackTraceElement @Nullable [] sites;
 
-    /** The entry of the next operation, which its number divided by the entries leaves. */
+    /** The entry of the next operation: its number modulo the entries. */
     private int next = 1;
 
     private long last;

@@ -97,10 +97,10 @@ final class MachineOptions {
         }
         Hardware.Given given =
                 new Hardware.Given(
-                        rate(line, "--nic-gbit", nic),
-                        rate(line, "--host-gbps", host),
-                        rate(line, "--nvme-read-gbps", read),
-                        rate(line, "--nvme-write-gbps", write));
+                        checkedRate(line, "--nic-gbit", nic),
+                        checkedRate(line, "--host-gbps", host),
+                        checkedRate(line, "--nvme-read-gbps", read),
+                        checkedRate(line, "--nvme-write-gbps", write));
         Path file = Path.of(machine);
         try {
             // A pipe is a file too.
@@ -113,7 +113,7 @@ final class MachineOptions {
     }
 
     /** A rate that was given; 0 if none was. */
-    private static double rate(CommandLine line, String option, @Nullable Double value) {
+    private static double checkedRate(CommandLine line, String option, @Nullable Double value) {
         if (value == null) {
             return 0;
         }

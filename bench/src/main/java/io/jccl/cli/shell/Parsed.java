@@ -16,7 +16,7 @@ import picocli.CommandLine.Model.ArgSpec;
 import picocli.CommandLine.TypeConversionException;
 
 /** Turns an option's value into what a parser makes of it, whose message is the user's. */
-public class Parsed<T> implements ITypeConverter<T> {
+public abstract class Parsed<T> implements ITypeConverter<T> {
     private final Function<String, T> parser;
 
     /** With the parser of a type, which refuses a value by an IllegalArgumentException. */
@@ -53,7 +53,7 @@ public class Parsed<T> implements ITypeConverter<T> {
      * Finds the parser by the name of the type, and once there is a value: every command and rank
      * would load all types at its start, and make a parser of each.
      */
-    private static final class ByType<T> implements ITypeConverter<T> {
+    private static final class ByType<T> extends Parsed<T> {
         static final Set<String> TYPES =
                 Set.of(
                         "int",
@@ -72,27 +72,16 @@ public class Parsed<T> implements ITypeConverter<T> {
                         "io.jccl.offload.memplan.TrainingSystem",
                         "io.jccl.topology.Operation");
 
-        private final String type;
-
-        ByType(String type) {
-            this.type = type;
-        }
-
-        @Override
         @SuppressWarnings("unchecked")
-        public T convert(String value) {
-            try {
-                return (T) parsed(value);
-            } catch (IllegalArgumentException e) {
-                throw new TypeConversionException(e.getMessage());
-            }
+        ByType(String type) {
+            super(value -> (T) parsed(type, value));
         }
 
-        private Object parsed(String value) {
+        private static Object parsed(String type, String value) {
             return switch (type) {
                 case "int", "java.lang.Integer" -> new Count(Integer.MIN_VALUE).convert(value);
-                case "long", "java.lang.Long" -> large(value);
-                case "double", "java.lang.Double" -> number(value);
+                case "long", "java.lang.Long" -> parseLong(value);
+                case "double", "java.lang.Double" -> parseDouble(value);
                 case "io.jccl.Algorithm" -> Algorithm.ofName(value);
                 case "io.jccl.cli.shell.Engine" -> Engine.of(value);
                 case "io.jccl.offload.memplan.AttentionKernel" -> AttentionKernel.of(value);
@@ -107,7 +96,7 @@ public class Parsed<T> implements ITypeConverter<T> {
         }
     }
 
-    private static long large(String value) {
+    private static long parseLong(String value) {
         try {
             return Long.parseLong(value);
         } catch (NumberFormatException e) {
@@ -118,7 +107,7 @@ public class Parsed<T> implements ITypeConverter<T> {
         }
     }
 
-    private static double number(String value) {
+    private static double parseDouble(String value) {
         try {
             return Double.parseDouble(value);
         } catch (NumberFormatException e) {

@@ -11,7 +11,7 @@ import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.util.List;
 
-/** Reads the text of a topology from a file or a stream. */
+/** Reads a text, such as that of a topology, from a file or a stream. */
 public final class TopologyText {
     /** Options that name such a text; others name something else. */
     private static final List<String> TOPOLOGIES = List.of("--file", "--plan", "--machine");

@@ -8,6 +8,7 @@ import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.gemm.Matmul;
 import io.jccl.internal.Closing;
+import io.jccl.kernel.Templates;
 import io.jccl.parallel.GradientReducer.Parameter;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -230,10 +231,9 @@ final class GradientBuckets implements AutoCloseable {
         if (options.compression() instanceof Compression.PowerSgd
                 && c.device().kind() == Device.Kind.HOST) {
             // On the Vector API products are rounded together with the sum.
-            boolean vector = ModuleLayer.boot().findModule("jdk.incubator.vector").isPresent();
             lines.add(
                     "PowerSGD %s --add-modules jdk.incubator.vector"
-                            .formatted(vector ? "with" : "without"));
+                            .formatted(Templates.VECTOR ? "with" : "without"));
         }
         parameters.forEach(p -> lines.add(p.toString()));
         return lines;
