@@ -69,6 +69,9 @@ class LayerScheduleTest {
         /** A read or write that does not end: awaiting it times out once {@link #timeout} opens. */
         volatile @Nullable String stalled;
 
+        /** Opens when the read or write that does not end is started. */
+        final CountDownLatch stalls = new CountDownLatch(1);
+
         final CountDownLatch timeout = new CountDownLatch(1);
 
         TierStore.Place place(String name, int count) {
@@ -105,6 +108,7 @@ class LayerScheduleTest {
             CountDownLatch done = new CountDownLatch(1);
             boolean fails = what.equals(failing);
             if (what.equals(stalled)) {
+                stalls.countDown();
                 return new Completion() {
                     @Override
                     public boolean isDone() {
@@ -581,6 +585,8 @@ class LayerScheduleTest {
                         IllegalStateException.class,
                         () ->
                                 s.forward((i, b, c) -> {
+                                    // What the prefetcher has not begun by now, draining leaves out.
+                                    gate(f.store.stalls);
                                     f.store.timeout.countDown();
                                     throw new IllegalStateException("mine");
                                 }));
