@@ -292,7 +292,9 @@ public final class Main {
         CommandLine line = new CommandLine(command);
         line.setCommandName("jccl " + name);
         // What follows the first word of `run` is not run's.
-        line.setStopAtPositional(name.equals("run"));
+        boolean run = name.equals("run");
+        line.setStopAtPositional(run);
+        line.setExpandAtFiles(!run);
         Entry entry = COMMANDS.get(name);
         if (entry != null) {
             line.getCommandSpec().usageMessage().description(entry.about);

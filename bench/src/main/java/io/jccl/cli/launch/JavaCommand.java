@@ -6,11 +6,13 @@ import java.io.File;
 import java.io.IOException;
 import java.nio.charset.Charset;
 import java.nio.file.Files;
+import java.nio.file.InvalidPathException;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
+import org.jspecify.annotations.Nullable;
 
 /** Command lines that start further JVMs like this one. */
 final class JavaCommand {
@@ -68,28 +70,40 @@ final class JavaCommand {
         List<String> command = new ArrayList<>();
         command.add(javaProgram());
         String path = modulePath;
+        List<String> words = new ArrayList<>(arguments);
         List<String> rest = new ArrayList<>();
-        boolean options = true;
-        for (int i = 0; i < arguments.size(); i++) {
-            String a = arguments.get(i);
-            boolean separate = a.equals("-p") || a.equals("--module-path");
-            if (options && separate && i + 1 < arguments.size()) {
-                // The JVM takes the last module path only, so the two become one.
-                path = arguments.get(++i) + File.pathSeparator + path;
+        boolean files = true;
+        int ofFile = 0; // words before it come from an argument file, in which @ means nothing
+        int i = 0;
+        for (boolean options = true; options && i < words.size(); i++) {
+            String a = words.get(i);
+            List<String> more = files && i >= ofFile ? wordsOfFile(a) : null;
+            if (more != null) {
+                words.remove(i);
+                words.addAll(i, more);
+                ofFile = i-- + more.size();
                 continue;
             }
-            if (options && a.startsWith("--module-path=")) {
+            boolean separate = a.equals("-p") || a.equals("--module-path");
+            if (separate && i + 1 < words.size()) {
+                // The JVM takes the last module path only, so the two become one.
+                path = words.get(++i) + File.pathSeparator + path;
+                continue;
+            }
+            if (a.startsWith("--module-path=")) {
                 path = a.substring("--module-path=".length()) + File.pathSeparator + path;
                 continue;
             }
-            rest.add(a);
-            if (options && takesValue(a) && i + 1 < arguments.size()) {
-                rest.add(arguments.get(++i));
+            rest.add(literal(a, i < ofFile));
+            files &= !a.equals("--disable-@files");
+            if (takesValue(a) && i + 1 < words.size()) {
+                rest.add(literal(words.get(++i), i < ofFile));
                 options = !isMain(a);
             } else if ((!a.startsWith("-") && !a.startsWith("@")) || a.startsWith("--module=")) {
                 options = false;
             }
         }
+        rest.addAll(words.subList(i, words.size())); // the program's own
         command.addAll(
                 List.of(
                         "--module-path",
@@ -99,6 +113,24 @@ final class JavaCommand {
                         "--enable-native-access=" + NATIVE_MODULE));
         command.addAll(rest);
         return command;
+    }
+
+    /** The words of an argument file; null for another argument, and for one that java will refuse. */
+    private static @Nullable List<String> wordsOfFile(String argument) {
+        if (!argument.startsWith("@") || argument.startsWith("@@")) {
+            return null;
+        }
+        try {
+            Path file = Path.of(argument.substring(1));
+            return ArgumentFile.words(Files.readString(file, nativeCharset()));
+        } catch (IOException | InvalidPathException e) {
+            return null;
+        }
+    }
+
+    /** A word as java has to be given it, which reads files for arguments that begin with @. */
+    private static String literal(String word, boolean ofFile) {
+        return ofFile && word.startsWith("@") ? "@" + word : word;
     }
 
     private static boolean isMain(String option) {
@@ -116,13 +148,16 @@ final class JavaCommand {
                 .orElse(Path.of(System.getProperty("java.home"), "bin", "java").toString());
     }
 
+    private static Charset nativeCharset() {
+        return Charset.forName(System.getProperty("native.encoding", "UTF-8"));
+    }
+
     private static List<String> ownCommandLine() {
         try {
             // Complete, whereas ProcessHandle gives the first 4096 bytes.
             String all =
                     new String(
-                            Files.readAllBytes(Path.of("/proc/self/cmdline")),
-                            Charset.forName(System.getProperty("native.encoding", "UTF-8")));
+                            Files.readAllBytes(Path.of("/proc/self/cmdline")), nativeCharset());
             List<String> words = new ArrayList<>(Arrays.asList(all.split("\0", -1)));
             words.removeLast();
             return words;

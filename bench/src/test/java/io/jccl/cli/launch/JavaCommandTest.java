@@ -4,9 +4,13 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 
 import java.io.File;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
 
 class JavaCommandTest {
     private static final List<String> OURS =
@@ -55,6 +59,51 @@ class JavaCommandTest {
     void whatFollowsTheMainModuleIsThePrograms() {
         assertEquals(
                 plus(OURS, "--module=a/A", "-p", "8080"), program("--module=a/A", "-p", "8080"));
+    }
+
+    @Test
+    void argumentFilesOfJavaAreReadAndThoseOfTheProgramAreNot(@TempDir Path folder)
+            throws IOException {
+        Path file = folder.resolve("java.args");
+        Files.writeString(file, "-p mods # ours follows\n-Da=\"b c\" -cp '@a.jar'\n-m a/A -p 1 @b");
+        assertEquals(
+                List.of(
+                        "--module-path",
+                        "mods" + File.pathSeparator + "lib",
+                        "--add-modules",
+                        "io.jccl.collectives,io.jccl.offload,io.jccl.parallel,jdk.incubator.vector",
+                        "--enable-native-access=io.jccl.bindings",
+                        "-Da=b c",
+                        "-cp",
+                        "@@a.jar",
+                        "-m",
+                        "a/A",
+                        "-p",
+                        "1",
+                        "@b",
+                        "-p",
+                        "2",
+                        "@" + file,
+                        "@@c"),
+                program("@" + file, "-p", "2", "@" + file, "@@c"));
+        assertEquals(plus(OURS, "@@x", "@none", "A"), program("@@x", "@none", "A"));
+        assertEquals(
+                plus(OURS, "--disable-@files", "@" + file),
+                program("--disable-@files", "@" + file));
+    }
+
+    @Test
+    void argumentFilesAreReadAsJavaReadsThem() {
+        assertEquals(
+                List.of("a", "bc de", "tab\tq\"\\z\nw", "i\\j", "s \"t", "joined", "open", "", "#q"),
+                ArgumentFile.words(
+                        """
+                        # a "comment"
+                        a b"c d"e # another
+                        "tab\\tq\\"\\\\z\\nw" i\\j\f's "t'
+                        "joi\\
+                           ned" "open
+                        "" "#q\""""));
     }
 
     @Test

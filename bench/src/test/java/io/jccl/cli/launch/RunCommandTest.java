@@ -212,6 +212,23 @@ public class RunCommandTest {
         assertEquals("rank 0\n", out.toString());
     }
 
+    @Test
+    void argumentsOfTheProgramThatBeginWithAtAreLeftAsTheyAre(@TempDir Path folder)
+            throws IOException {
+        Path file = folder.resolve("words");
+        Files.writeString(file, "other words");
+        String[] arguments = {"-n", "1", "--", "-c", "echo $0 $1", "@" + file, "@@x"};
+        int status =
+                Main.execute(
+                        "run",
+                        new RunCommand(jccl -> List.of("/bin/sh"), List.of("-c")),
+                        arguments,
+                        new PrintWriter(out),
+                        new PrintWriter(err));
+        assertEquals(0, status, err::toString);
+        assertEquals("@" + file + " @@x\n", out.toString());
+    }
+
     @Tag("exhaustive")
     @ParameterizedTest
     @ValueSource(ints = {1, 2})
