@@ -159,6 +159,13 @@ int x_size(H c, int *size) EXPORT(MPI_Comm_size);
 int x_size(H c, int *size) { return PMPI_Comm_size(comm(c), size); }
 int x_handler(H c, H e) EXPORT(MPI_Comm_set_errhandler);
 int x_handler(H c, H e) { return PMPI_Comm_set_errhandler(comm(c), errhandler(e)); }
+int x_handler_of(H c, H *e) EXPORT(MPI_Comm_get_errhandler);
+int x_handler_of(H c, H *e) {
+    MPI_Errhandler m;
+    int code = PMPI_Comm_get_errhandler(comm(c), &m);
+    *e = (H)(uintptr_t)(m == MPI_ERRORS_RETURN ? 0x143 : 0x141);
+    return code;
+}
 int x_dup(H c, H *made) EXPORT(MPI_Comm_dup);
 int x_dup(H c, H *made) {
     MPI_Comm m;
@@ -180,6 +187,15 @@ int x_free(H *c) {
     *c = (H)0x100;
     return code;
 }
+int x_keyval(void *copy, void *gone, int *key, void *extra) EXPORT(MPI_Comm_create_keyval);
+int x_keyval(void *copy, void *gone, int *key, void *extra) {
+    return PMPI_Comm_create_keyval((MPI_Comm_copy_attr_function *)copy,
+                                   (MPI_Comm_delete_attr_function *)gone, key, extra);
+}
+int x_set_attr(H c, int key, void *value) EXPORT(MPI_Comm_set_attr);
+int x_set_attr(H c, int key, void *value) { return PMPI_Comm_set_attr(comm(c), key, value); }
+int x_finalized(int *flag) EXPORT(MPI_Finalized);
+int x_finalized(int *flag) { return PMPI_Finalized(flag); }
 int x_op(MPI_User_function *f, int commute, H *made) EXPORT(MPI_Op_create);
 int x_op(MPI_User_function *f, int commute, H *made) {
     MPI_Op m;

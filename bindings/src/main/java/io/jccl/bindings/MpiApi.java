@@ -307,6 +307,19 @@ public interface MpiApi extends MpiDialect {
     int MPI_Comm_get_attr(
             @Handle long comm, int comm_keyval, MemorySegment attribute_val, MemorySegment flag);
 
+    /**
+     * {@code int MPI_Comm_create_keyval(MPI_Comm_copy_attr_function* comm_copy_attr_fn,
+     * MPI_Comm_delete_attr_function* comm_delete_attr_fn, int* comm_keyval, void* extra_state)}
+     */
+    int MPI_Comm_create_keyval(
+            MemorySegment comm_copy_attr_fn,
+            MemorySegment comm_delete_attr_fn,
+            MemorySegment comm_keyval,
+            MemorySegment extra_state);
+
+    /** {@code int MPI_Comm_set_attr(MPI_Comm comm, int comm_keyval, void* attribute_val)} */
+    int MPI_Comm_set_attr(@Handle long comm, int comm_keyval, MemorySegment attribute_val);
+
     /** {@code int MPI_Comm_set_name(MPI_Comm comm, const char* comm_name)} */
     int MPI_Comm_set_name(@Handle long comm, MemorySegment comm_name);
 

@@ -4,7 +4,7 @@ import io.jccl.CollectiveTimeoutException;
 import io.jccl.bindings.MpiAbi;
 import io.jccl.bindings.MpiApi;
 import io.jccl.bindings.NativeLibraries;
-import io.jccl.bindings.internal.ProcessEnvironment;
+import io.jccl.bindings.internal.MpiAttribute;
 import io.jccl.error.JcclException;
 import io.jccl.internal.Deadline;
 import java.lang.foreign.Arena;
@@ -59,16 +59,6 @@ final class MpiProcess {
     /** Exit status of a process that ends the job. */
     private static final int ABORTED = 124;
 
-    /**
-     * Variables that make libraries below MPI keep the JVM's signal handlers, unless the user has
-     * set them.
-     */
-    private static final Map<String, String> SIGNALS =
-            Map.of("UCX_ERROR_SIGNALS", "", "OMPI_MCA_opal_signal", "");
-
-    /** Variables of MPI's launchers with the number of processes. */
-    private static final List<String> SIZES = List.of("OMPI_COMM_WORLD_SIZE", "PMI_SIZE");
-
     private static final class Holder {
         static final MpiProcess PROCESS = new MpiProcess();
     }
@@ -90,7 +80,9 @@ final class MpiProcess {
     private volatile List<MpiCommunicator> open = List.of();
 
     private final Thread service;
+    /** Why MPI cannot be used: it was not initialized, or other code has finalized it. */
     private volatile @Nullable RuntimeException failure;
+
     private volatile boolean ending;
 
     /** How long this process waits for the others if it has closed its communicators. */
@@ -173,13 +165,16 @@ final class MpiProcess {
         }
         State s = state();
         try {
-            while (!ending) {
+            while (!ending && failure == null) {
                 tick(s);
                 LockSupport.parkNanos(TICK_NANOS);
             }
             awaitOthersEnd(s);
             over.countDown();
-            if (open.stream().noneMatch(c -> c.watch().stuck())
+            RuntimeException f = failure;
+            if (f != null) {
+                open.forEach(c -> c.fail(f, false, -1));
+            } else if (open.stream().noneMatch(c -> c.watch().stuck())
                     && !s.control.broken()
                     && (s.turn == null || s.turn.take())) {
                 s.mpi.MPI_Finalize();
@@ -197,7 +192,7 @@ final class MpiProcess {
      */
     private void awaitOthersEnd(State s) {
         long began = System.nanoTime();
-        while (!s.control.allEnd()) {
+        while (failure == null && !s.control.allEnd()) {
             tick(s);
             boolean orderly = isOrderly(s);
             Duration limit = orderly ? patience : LEAVE_WAIT;
@@ -217,7 +212,37 @@ final class MpiProcess {
             }
             LockSupport.parkNanos(LEAVE_NANOS);
         }
-        tick(s);
+        if (failure == null) {
+            tick(s);
+        }
+    }
+
+    /**
+     * Called by MPI_Finalize, which other code of this process may call, while MPI can still be
+     * used. Returns when JCCL no longer does.
+     */
+    private void finalizing() {
+        if (Thread.currentThread() == service) {
+            return;
+        }
+        failure = finalized();
+        LockSupport.unpark(service);
+        boolean interrupted = Thread.interrupted();
+        try {
+            finished.await(FINALIZE_WAIT.toNanos(), TimeUnit.NANOSECONDS);
+        } catch (InterruptedException e) {
+            interrupted = true;
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    private static JcclException finalized() {
+        return new JcclException(
+                "other code of this process has finalized MPI, after which nothing can use it:"
+                        + " let that code call MPI_Finalize after the last use of JCCL, or not at"
+                        + " all, since JCCL does when the JVM ends");
     }
 
     private boolean isOrderly(State s) {
@@ -320,16 +345,21 @@ final class MpiProcess {
 
     private State initialize(Map<String, String> env) {
         MpiSettings settings = MpiSettings.of(env);
-        prepareEnvironment(env);
+        MpiEnvironment.prepare(env);
         MpiApi mpi = NativeLibraries.mpi();
         MpiAbi abi = mpi.abi();
         Arena arena = Arena.global();
         MemorySegment number = arena.allocate(Long.BYTES, Long.BYTES);
+        mpi.check(mpi.MPI_Finalized(number), "MPI_Finalized");
+        if (number.get(ValueLayout.JAVA_INT, 0) != 0) {
+            throw finalized();
+        }
         mpi.check(mpi.MPI_Initialized(number), "MPI_Initialized");
+        boolean initialized = number.get(ValueLayout.JAVA_INT, 0) != 0;
         int serialized = (int) abi.constant("MPI_THREAD_SERIALIZED");
         int multiple = (int) abi.constant("MPI_THREAD_MULTIPLE");
         int provided;
-        if (number.get(ValueLayout.JAVA_INT, 0) != 0) {
+        if (initialized) {
             // Other code in this process did it, such as an embedded interpreter.
             mpi.check(mpi.MPI_Query_thread(number), "MPI_Query_thread");
             provided = number.get(ValueLayout.JAVA_INT, 0);
@@ -343,27 +373,60 @@ final class MpiProcess {
         }
         if (provided < serialized) {
             throw new JcclException(
-                    ("%s grants thread level %s, but JCCL calls MPI from several threads and needs"
-                                    + " at least MPI_THREAD_SERIALIZED (%s): build or choose an"
-                                    + " MPI with thread support")
-                            .formatted(mpi.library(), provided, serialized));
+                    ("%s %s thread level %s, but JCCL calls MPI from several threads and needs"
+                                    + " at least MPI_THREAD_SERIALIZED (%s): %s")
+                            .formatted(
+                                    mpi.library(),
+                                    initialized
+                                            ? "was initialized by other code of this process with"
+                                            : "grants",
+                                    provided,
+                                    serialized,
+                                    initialized
+                                            ? "let that code call MPI_Init_thread with"
+                                                    + " MPI_THREAD_MULTIPLE, or create JCCL's"
+                                                    + " communicator first"
+                                            : "build or choose an MPI with thread support"));
         }
         mpi.check(
-                mpi.MPI_Comm_set_errhandler(mpi.MPI_COMM_WORLD(), mpi.MPI_ERRORS_RETURN()),
-                "MPI_Comm_set_errhandler");
+                mpi.MPI_Comm_get_errhandler(mpi.MPI_COMM_WORLD(), number),
+                "MPI_Comm_get_errhandler");
+        long handler = abi.handle(number, 0);
+        setHandler(mpi, mpi.MPI_COMM_WORLD(), mpi.MPI_ERRORS_RETURN());
         int rank = integer(mpi, mpi.MPI_Comm_rank(mpi.MPI_COMM_WORLD(), number), number);
         int size = integer(mpi, mpi.MPI_Comm_size(mpi.MPI_COMM_WORLD(), number), number);
-        checkLauncher(env, mpi.library().toString(), size);
+        MpiEnvironment.checkLauncher(env, mpi.library().toString(), size);
         try {
             new MpiHandshake(mpi, mpi.MPI_COMM_WORLD(), rank, size)
                     .answer(MpiHandshake.facts(mpi, settings));
         } catch (JcclException e) {
-            // All ranks have the same error here: MPI can be finalized.
-            mpi.MPI_Finalize();
+            if (initialized) {
+                setHandler(mpi, mpi.MPI_COMM_WORLD(), handler);
+            } else {
+                // All ranks have the same error here: MPI can be finalized.
+                mpi.MPI_Finalize();
+            }
             throw e;
         }
         long world = duplicate(mpi, number);
         long control = duplicate(mpi, number);
+        if (initialized) {
+            // The world is that code's, and it may rely on its errors.
+            setHandler(mpi, mpi.MPI_COMM_WORLD(), handler);
+        }
+        mpi.check(
+                mpi.MPI_Comm_create_keyval(
+                        MpiAttribute.notCopied(),
+                        MpiAttribute.deleted(this::finalizing),
+                        number,
+                        MemorySegment.NULL),
+                "MPI_Comm_create_keyval");
+        mpi.check(
+                mpi.MPI_Comm_set_attr(
+                        mpi.MPI_COMM_SELF(),
+                        number.get(ValueLayout.JAVA_INT, 0),
+                        MemorySegment.NULL),
+                "MPI_Comm_set_attr");
         // Unless serialized calls were chosen, several threads may be in collectives.
         boolean blocking =
                 agree(
@@ -416,76 +479,11 @@ final class MpiProcess {
     private static long duplicate(MpiApi mpi, MemorySegment handle) {
         mpi.check(mpi.MPI_Comm_dup(mpi.MPI_COMM_WORLD(), handle), "MPI_Comm_dup");
         long made = mpi.abi().handle(handle, 0);
-        mpi.check(
-                mpi.MPI_Comm_set_errhandler(made, mpi.MPI_ERRORS_RETURN()),
-                "MPI_Comm_set_errhandler");
+        setHandler(mpi, made, mpi.MPI_ERRORS_RETURN());
         return made;
     }
 
-    private static void prepareEnvironment(Map<String, String> env) {
-        SIGNALS.forEach((name, value) -> setUnlessSet(env, name, value));
-        boolean launched =
-                env.keySet().stream()
-                        .anyMatch(name ->
-                                name.startsWith("PMIX_")
-                                        || name.startsWith("PMI_")
-                                        || name.startsWith("OMPI_COMM_WORLD_")
-                                        || name.equals("SLURM_STEP_ID"));
-        if (!launched) {
-            // Open MPI would start a daemon for a process that needs none.
-            setUnlessSet(env, "OMPI_MCA_ess_singleton_isolated", "1");
-        }
-    }
-
-    private static void setUnlessSet(Map<String, String> env, String name, String value) {
-        if (!env.containsKey(name)) {
-            ProcessEnvironment.set(name, value);
-        }
-    }
-
-    /**
-     * Refuses to be the only process where a launcher started several: one of another MPI, or of
-     * none.
-     *
-     * @param library the name of MPI's library
-     * @param size number of processes that MPI sees
-     */
-    static void checkLauncher(Map<String, String> env, String library, int size) {
-        String name = size == 1 ? sizeVariable(env) : null;
-        if (name == null || env.getOrDefault(name, "1").strip().equals("1")) {
-            return;
-        }
-        throw new JcclException(
-                ("the launcher started %s processes (%s), but %s sees only this one: %s; start with"
-                                + " the library's own mpirun, or %s")
-                        .formatted(
-                                env.get(name),
-                                name,
-                                library,
-                                SIZES.contains(name)
-                                        ? "launcher and library belong to different MPIs"
-                                        : "the launcher does not belong to this MPI",
-                                SIZES.contains(name)
-                                        ? "name the launcher's library with MPI_HOME or"
-                                                + " -Djccl.mpi=FILE"
-                                        : "with srun --mpi=pmix if MPI was built for it, or choose"
-                                                + " another engine than mpi"));
-    }
-
-    /** The variable with the number of processes that the innermost launcher started. */
-    private static @Nullable String sizeVariable(Map<String, String> env) {
-        for (String name : SIZES) {
-            if (env.containsKey(name)) {
-                return name;
-            }
-        }
-        if (env.containsKey("RANK") && env.containsKey("WORLD_SIZE")) {
-            return "WORLD_SIZE";
-        }
-        // A batch script has a rank too, but is in no step; a step may have fewer tasks than a job.
-        if (!env.containsKey("SLURM_PROCID") || !env.containsKey("SLURM_STEP_ID")) {
-            return null;
-        }
-        return env.containsKey("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
+    private static void setHandler(MpiApi mpi, long comm, long handler) {
+        mpi.check(mpi.MPI_Comm_set_errhandler(comm, handler), "MPI_Comm_set_errhandler");
     }
 }

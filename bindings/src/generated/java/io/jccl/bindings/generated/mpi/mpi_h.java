@@ -2314,6 +2314,69 @@ public class mpi_h extends mpi_h$shared {
         }
     }
 
+    private static class MPI_Comm_create_keyval {
+        public static final FunctionDescriptor DESC = FunctionDescriptor.of(
+            mpi_h.C_INT,
+            mpi_h.C_POINTER,
+            mpi_h.C_POINTER,
+            mpi_h.C_POINTER,
+            mpi_h.C_POINTER
+        );
+
+        public static final MemorySegment ADDR = SYMBOL_LOOKUP.findOrThrow("MPI_Comm_create_keyval");
+
+        public static final MethodHandle HANDLE = Linker.nativeLinker().downcallHandle(ADDR, DESC);
+    }
+
+    /**
+     * Function descriptor for:
+     * {@snippet lang=c :
+     * int MPI_Comm_create_keyval(MPI_Comm_copy_attr_function *comm_copy_attr_fn, MPI_Comm_delete_attr_function *comm_delete_attr_fn, int *comm_keyval, void *extra_state)
+     * }
+     */
+    public static FunctionDescriptor MPI_Comm_create_keyval$descriptor() {
+        return MPI_Comm_create_keyval.DESC;
+    }
+
+    /**
+     * Downcall method handle for:
+     * {@snippet lang=c :
+     * int MPI_Comm_create_keyval(MPI_Comm_copy_attr_function *comm_copy_attr_fn, MPI_Comm_delete_attr_function *comm_delete_attr_fn, int *comm_keyval, void *extra_state)
+     * }
+     */
+    public static MethodHandle MPI_Comm_create_keyval$handle() {
+        return MPI_Comm_create_keyval.HANDLE;
+    }
+
+    /**
+     * Address for:
+     * {@snippet lang=c :
+     * int MPI_Comm_create_keyval(MPI_Comm_copy_attr_function *comm_copy_attr_fn, MPI_Comm_delete_attr_function *comm_delete_attr_fn, int *comm_keyval, void *extra_state)
+     * }
+     */
+    public static MemorySegment MPI_Comm_create_keyval$address() {
+        return MPI_Comm_create_keyval.ADDR;
+    }
+
+    /**
+     * {@snippet lang=c :
+     * int MPI_Comm_create_keyval(MPI_Comm_copy_attr_function *comm_copy_attr_fn, MPI_Comm_delete_attr_function *comm_delete_attr_fn, int *comm_keyval, void *extra_state)
+     * }
+     */
+    public static int MPI_Comm_create_keyval(MemorySegment comm_copy_attr_fn, MemorySegment comm_delete_attr_fn, MemorySegment comm_keyval, MemorySegment extra_state) {
+        var mh$ = MPI_Comm_create_keyval.HANDLE;
+        try {
+            if (TRACE_DOWNCALLS) {
+                traceDowncall("MPI_Comm_create_keyval", comm_copy_attr_fn, comm_delete_attr_fn, comm_keyval, extra_state);
+            }
+            return (int)mh$.invokeExact(comm_copy_attr_fn, comm_delete_attr_fn, comm_keyval, extra_state);
+        } catch (Error | RuntimeException ex) {
+           throw ex;
+        } catch (Throwable ex$) {
+           throw new AssertionError("should not reach here", ex$);
+        }
+    }
+
     private static class MPI_Comm_create_group {
         public static final FunctionDescriptor DESC = FunctionDescriptor.of(
             mpi_h.C_INT,
@@ -2861,6 +2924,68 @@ public class mpi_h extends mpi_h$shared {
                 traceDowncall("MPI_Comm_rank", comm, rank);
             }
             return (int)mh$.invokeExact(comm, rank);
+        } catch (Error | RuntimeException ex) {
+           throw ex;
+        } catch (Throwable ex$) {
+           throw new AssertionError("should not reach here", ex$);
+        }
+    }
+
+    private static class MPI_Comm_set_attr {
+        public static final FunctionDescriptor DESC = FunctionDescriptor.of(
+            mpi_h.C_INT,
+            mpi_h.C_POINTER,
+            mpi_h.C_INT,
+            mpi_h.C_POINTER
+        );
+
+        public static final MemorySegment ADDR = SYMBOL_LOOKUP.findOrThrow("MPI_Comm_set_attr");
+
+        public static final MethodHandle HANDLE = Linker.nativeLinker().downcallHandle(ADDR, DESC);
+    }
+
+    /**
+     * Function descriptor for:
+     * {@snippet lang=c :
+     * int MPI_Comm_set_attr(MPI_Comm comm, int comm_keyval, void *attribute_val)
+     * }
+     */
+    public static FunctionDescriptor MPI_Comm_set_attr$descriptor() {
+        return MPI_Comm_set_attr.DESC;
+    }
+
+    /**
+     * Downcall method handle for:
+     * {@snippet lang=c :
+     * int MPI_Comm_set_attr(MPI_Comm comm, int comm_keyval, void *attribute_val)
+     * }
+     */
+    public static MethodHandle MPI_Comm_set_attr$handle() {
+        return MPI_Comm_set_attr.HANDLE;
+    }
+
+    /**
+     * Address for:
+     * {@snippet lang=c :
+     * int MPI_Comm_set_attr(MPI_Comm comm, int comm_keyval, void *attribute_val)
+     * }
+     */
+    public static MemorySegment MPI_Comm_set_attr$address() {
+        return MPI_Comm_set_attr.ADDR;
+    }
+
+    /**
+     * {@snippet lang=c :
+     * int MPI_Comm_set_attr(MPI_Comm comm, int comm_keyval, void *attribute_val)
+     * }
+     */
+    public static int MPI_Comm_set_attr(MemorySegment comm, int comm_keyval, MemorySegment attribute_val) {
+        var mh$ = MPI_Comm_set_attr.HANDLE;
+        try {
+            if (TRACE_DOWNCALLS) {
+                traceDowncall("MPI_Comm_set_attr", comm, comm_keyval, attribute_val);
+            }
+            return (int)mh$.invokeExact(comm, comm_keyval, attribute_val);
         } catch (Error | RuntimeException ex) {
            throw ex;
         } catch (Throwable ex$) {

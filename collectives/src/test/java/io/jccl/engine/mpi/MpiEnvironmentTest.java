@@ -12,7 +12,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** When a process may be the only one of MPI. */
-class MpiProcessTest {
+class MpiEnvironmentTest {
     private static Map<String, String> map(String variables) {
         return Arrays.stream(variables.split(" ", -1))
                 .map(pair -> pair.split("=", 2))
@@ -32,7 +32,7 @@ class MpiProcessTest {
         String message =
                 Messages.of(
                         JcclException.class,
-                        () -> MpiProcess.checkLauncher(map(variables), "this MPI", 1));
+                        () -> MpiEnvironment.checkLauncher(map(variables), "this MPI", 1));
         for (String word : new String[] {"(" + named + ")", "this MPI sees only", remedy}) {
             assertTrue(message.contains(word), message);
         }
@@ -51,13 +51,13 @@ class MpiProcessTest {
                 "SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_STEP_ID=0 PMI_SIZE=1",
             })
     void oneAloneMayStart(String variables) {
-        MpiProcess.checkLauncher(map(variables), "this MPI", 1);
+        MpiEnvironment.checkLauncher(map(variables), "this MPI", 1);
     }
 
     /** Variables of a launcher further out do not matter. */
     @ParameterizedTest
     @ValueSource(strings = {"RANK=0 WORLD_SIZE=3", "PMI_SIZE=4"})
     void severalMayStart(String variables) {
-        MpiProcess.checkLauncher(map(variables), "this MPI", 2);
+        MpiEnvironment.checkLauncher(map(variables), "this MPI", 2);
     }
 }
