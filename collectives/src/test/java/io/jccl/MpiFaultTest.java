@@ -123,6 +123,14 @@ class MpiFaultTest {
         o.says("its thread is at");
     }
 
+    /** MPI's functions end or crash the process after MPI_Finalize. */
+    @ParameterizedTest
+    @MethodSource("launchers")
+    void aShutdownHookIsRefusedOnceAllRanksEnd(MpiLauncher launcher) {
+        Outcome o = run(launcher, 2, BLOCK, "hook", 60_000);
+        o.says("in its hook: the JVM ends, as those of all ranks do");
+    }
+
     /** MPI may go on with a collective that was left, in any later call. */
     @Tag("exhaustive")
     @ParameterizedTest

@@ -233,8 +233,25 @@ final class MpiFaultWorker {
                 // A third thing that was left would make MPI go on with the other two.
                 reduce(comm, true, false);
             }
+            case "hook" -> {
+                Runtime.getRuntime().addShutdownHook(Thread.ofPlatform().unstarted(this::atExit));
+                System.exit(0);
+            }
             case "signals" -> signals();
             default -> throw new IllegalArgumentException(fault);
+        }
+    }
+
+    /** Goes on when all ranks end. */
+    private void atExit() {
+        try {
+            for (int i = 0; i < 200; i++) {
+                Thread.sleep(50);
+                comm.barrier(stream);
+            }
+            say(comm.rank(), "went on");
+        } catch (InterruptedException | JcclException e) {
+            say(comm.rank(), "in its hook: " + e.getMessage());
         }
     }
 

@@ -99,6 +99,7 @@ final class MpiCommunicator extends HostRank {
         boolean done = false;
         watch.enter(what, blocking);
         try {
+            checkUsable();
             body.run();
             done = true;
         } catch (RuntimeException e) {
@@ -248,16 +249,22 @@ final class MpiCommunicator extends HostRank {
         if (closed) {
             throw new IllegalStateException("the communicator of rank " + rank() + " is closed");
         }
+        throwFailure();
+    }
+
+    /** Throws the error with which this communicator has failed, if it has. */
+    void throwFailure() {
         RuntimeException f = failure;
         if (f != null) {
+            process.pauseAtEnd();
             throw f;
         }
     }
 
     @Override
     protected void execute(Request q) {
-        checkUsable();
         watch.enter(q, mpi.blocking() && !polled(q.op));
+        checkEntered();
         try {
             calls.run(q);
         } catch (RuntimeException e) {
@@ -267,6 +274,17 @@ final class MpiCommunicator extends HostRank {
             throw failed(e);
         } finally {
             watch.leave();
+        }
+    }
+
+    /**
+     * {@link #checkUsable} after an operation was entered: MPI is finalized when none can be used
+     * and none is entered, in this order.
+     */
+    private void checkEntered() {
+        if (unusable) {
+            watch.leave();
+            throwUnusable();
         }
     }
 
@@ -280,7 +298,8 @@ final class MpiCommunicator extends HostRank {
 
     @Override
     protected void execute(Batch batch) {
-        checkUsable();
+        watch.enter("a group", false);
+        checkEntered();
         boolean messages = false;
         try {
             for (int i = 0; i < batch.size(); i++) {
@@ -377,6 +396,7 @@ final class MpiCommunicator extends HostRank {
         MpiCommunicator made =
                 colour < 0 ? null : new MpiCommunicator(process, child, own, world, options);
         watch.enter("split", true);
+        checkEntered();
         try {
             long handle = calls.link().split(colour, own);
             if (made != null) {
@@ -430,8 +450,15 @@ final class MpiCommunicator extends HostRank {
         flight().close();
         CLOSED.put(id, MpiMonitor.Answer.closed(watch.order()));
         if (failure == null && pending() == 0) {
-            process.ended(id);
-            calls.close();
+            watch.enter("close", false);
+            try {
+                if (!process.refuses()) {
+                    calls.close();
+                }
+            } finally {
+                watch.leave();
+                process.ended(id);
+            }
         } else {
             // MPI may still have requests that use its memory.
             mpi.control().setBroken();

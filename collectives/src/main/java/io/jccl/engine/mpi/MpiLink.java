@@ -218,10 +218,7 @@ final class MpiLink {
 
     /** Pauses between two polls; {@link #endWait} must follow the last one. */
     void pause(int round) {
-        RuntimeException failure = owner.failure();
-        if (failure != null) {
-            throw failure;
-        }
+        owner.throwFailure();
         if (round < SPINS) {
             Thread.onSpinWait();
         } else if (round < SPINS + YIELDS) {

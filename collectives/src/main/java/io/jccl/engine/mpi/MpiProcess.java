@@ -3,17 +3,10 @@ package io.jccl.engine.mpi;
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.bindings.MpiAbi;
 import io.jccl.bindings.MpiApi;
-import io.jccl.bindings.NativeLibraries;
-import io.jccl.bindings.internal.MpiAttribute;
 import io.jccl.error.JcclException;
 import io.jccl.internal.Deadline;
-import java.lang.foreign.Arena;
-import java.lang.foreign.MemorySegment;
-import java.lang.foreign.ValueLayout;
-import java.security.SecureRandom;
 import java.time.Duration;
 import java.util.List;
-import java.util.Map;
 import java.util.Objects;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentLinkedQueue;
@@ -44,8 +37,14 @@ final class MpiProcess {
      */
     private static final Duration LEAVE_WAIT = Duration.ofSeconds(5);
 
-    /** Polling interval of a process that waits for the others to end. */
+    /** Polling interval of a process that waits for the others, or its own threads, to end. */
     private static final long LEAVE_NANOS = 5_000_000;
+
+    /** How long a thread pauses that goes on while the JVM ends. */
+    private static final long LAST_PAUSE_NANOS = 2_000_000_000;
+
+    /** How often it looks whether its own threads have left MPI. */
+    private static final int IDLE_LOOKS = 20;
 
     /**
      * How long MPI_Init_thread has to register this process with the launcher: MPICH's launcher
@@ -151,7 +150,7 @@ final class MpiProcess {
 
     private void serve() {
         try {
-            state = initialize(System.getenv());
+            state = MpiStart.state(System.getenv(), loaded::countDown, this::finalizing);
         } catch (RuntimeException | LinkageError e) {
             failure =
                     e instanceof RuntimeException r
@@ -171,18 +170,56 @@ final class MpiProcess {
             }
             awaitOthersEnd(s);
             over.countDown();
-            RuntimeException f = failure;
-            if (f != null) {
-                open.forEach(c -> c.fail(f, false, -1));
-            } else if (open.stream().noneMatch(c -> c.watch().stuck())
-                    && !s.control.broken()
-                    && (s.turn == null || s.turn.take())) {
+            boolean ours = failure == null;
+            refuse(
+                    Objects.requireNonNullElseGet(
+                            failure,
+                            () ->
+                                    new JcclException(
+                                            "the JVM ends, as those of all ranks do: MPI is"
+                                                    + " finalized, and nothing can use it any more,"
+                                                    + " not even a shutdown hook")));
+            boolean idle = awaitIdle();
+            if (ours && idle && !s.control.broken() && (s.turn == null || s.turn.take())) {
                 s.mpi.MPI_Finalize();
+            }
+            finished.countDown();
+            // The JVM waits for other shutdown hooks. One that blocks in MPI ends the job.
+            while (!isIdle()) {
+                look();
+                LockSupport.parkNanos(TICK_NANOS);
             }
         } finally {
             over.countDown();
             finished.countDown();
         }
+    }
+
+    /** Lets no further operation begin: other threads may go on while the JVM ends. */
+    private synchronized void refuse(RuntimeException why) {
+        failure = why;
+        open.forEach(c -> c.fail(why, false, -1));
+    }
+
+    /**
+     * Waits for threads that were in MPI when operations were refused. A thread calls MPI only
+     * after it has announced its operation and then seen that it is not refused, so after the first
+     * pause all that may call MPI have announced it.
+     *
+     * @return whether all have left
+     */
+    private boolean awaitIdle() {
+        for (int i = 0; i < IDLE_LOOKS; i++) {
+            LockSupport.parkNanos(LEAVE_NANOS);
+            if (isIdle()) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    private boolean isIdle() {
+        return open.stream().noneMatch(c -> c.watch().stuck());
     }
 
     /**
@@ -238,7 +275,7 @@ final class MpiProcess {
         }
     }
 
-    private static JcclException finalized() {
+    static JcclException finalized() {
         return new JcclException(
                 "other code of this process has finalized MPI, after which nothing can use it:"
                         + " let that code call MPI_Finalize after the last use of JCCL, or not at"
@@ -268,6 +305,10 @@ final class MpiProcess {
         if (s.turn == null || !s.blocking || ticks++ % TICKS_ALONE == 0) {
             s.control.receive(communicators);
         }
+        look();
+    }
+
+    private void look() {
         long now = System.nanoTime();
         List<MpiCommunicator> all = open;
         for (int i = 0; i < all.size(); i++) {
@@ -280,7 +321,26 @@ final class MpiProcess {
         return open;
     }
 
+    /**
+     * Called before an error is thrown. If operations are refused because the JVM ends, threads
+     * that still run end with it rather than with the error, as on the other engines.
+     */
+    void pauseAtEnd() {
+        if (ending && refuses()) {
+            LockSupport.parkNanos(LAST_PAUSE_NANOS);
+        }
+    }
+
+    /** Whether MPI is about to be finalized, or has been. */
+    boolean refuses() {
+        return failure != null;
+    }
+
     synchronized void opened(long id, MpiCommunicator c) {
+        RuntimeException f = failure;
+        if (f != null) {
+            throw f;
+        }
         communicators.put(id, c);
         open = List.copyOf(communicators.values());
         Duration timeout = c.options().timeout();
@@ -339,151 +399,5 @@ final class MpiProcess {
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
         }
-    }
-
-    // ---- initialization, on the service thread
-
-    private State initialize(Map<String, String> env) {
-        MpiSettings settings = MpiSettings.of(env);
-        MpiEnvironment.prepare(env);
-        MpiApi mpi = NativeLibraries.mpi();
-        MpiAbi abi = mpi.abi();
-        Arena arena = Arena.global();
-        MemorySegment number = arena.allocate(Long.BYTES, Long.BYTES);
-        mpi.check(mpi.MPI_Finalized(number), "MPI_Finalized");
-        if (number.get(ValueLayout.JAVA_INT, 0) != 0) {
-            throw finalized();
-        }
-        mpi.check(mpi.MPI_Initialized(number), "MPI_Initialized");
-        boolean initialized = number.get(ValueLayout.JAVA_INT, 0) != 0;
-        int serialized = (int) abi.constant("MPI_THREAD_SERIALIZED");
-        int multiple = (int) abi.constant("MPI_THREAD_MULTIPLE");
-        int provided;
-        if (initialized) {
-            // Other code in this process did it, such as an embedded interpreter.
-            mpi.check(mpi.MPI_Query_thread(number), "MPI_Query_thread");
-            provided = number.get(ValueLayout.JAVA_INT, 0);
-        } else {
-            int wanted = settings.serialized() ? serialized : multiple;
-            loaded.countDown();
-            mpi.check(
-                    mpi.MPI_Init_thread(MemorySegment.NULL, MemorySegment.NULL, wanted, number),
-                    "MPI_Init_thread");
-            provided = Math.min(wanted, number.get(ValueLayout.JAVA_INT, 0));
-        }
-        if (provided < serialized) {
-            throw new JcclException(
-                    ("%s %s thread level %s, but JCCL calls MPI from several threads and needs"
-                                    + " at least MPI_THREAD_SERIALIZED (%s): %s")
-                            .formatted(
-                                    mpi.library(),
-                                    initialized
-                                            ? "was initialized by other code of this process with"
-                                            : "grants",
-                                    provided,
-                                    serialized,
-                                    initialized
-                                            ? "let that code call MPI_Init_thread with"
-                                                    + " MPI_THREAD_MULTIPLE, or create JCCL's"
-                                                    + " communicator first"
-                                            : "build or choose an MPI with thread support"));
-        }
-        mpi.check(
-                mpi.MPI_Comm_get_errhandler(mpi.MPI_COMM_WORLD(), number),
-                "MPI_Comm_get_errhandler");
-        long handler = abi.handle(number, 0);
-        setHandler(mpi, mpi.MPI_COMM_WORLD(), mpi.MPI_ERRORS_RETURN());
-        int rank = integer(mpi, mpi.MPI_Comm_rank(mpi.MPI_COMM_WORLD(), number), number);
-        int size = integer(mpi, mpi.MPI_Comm_size(mpi.MPI_COMM_WORLD(), number), number);
-        MpiEnvironment.checkLauncher(env, mpi.library().toString(), size);
-        try {
-            new MpiHandshake(mpi, mpi.MPI_COMM_WORLD(), rank, size)
-                    .answer(MpiHandshake.facts(mpi, settings));
-        } catch (JcclException e) {
-            if (initialized) {
-                setHandler(mpi, mpi.MPI_COMM_WORLD(), handler);
-            } else {
-                // All ranks have the same error here: MPI can be finalized.
-                mpi.MPI_Finalize();
-            }
-            throw e;
-        }
-        long world = duplicate(mpi, number);
-        long control = duplicate(mpi, number);
-        if (initialized) {
-            // The world is that code's, and it may rely on its errors.
-            setHandler(mpi, mpi.MPI_COMM_WORLD(), handler);
-        }
-        mpi.check(
-                mpi.MPI_Comm_create_keyval(
-                        MpiAttribute.notCopied(),
-                        MpiAttribute.deleted(this::finalizing),
-                        number,
-                        MemorySegment.NULL),
-                "MPI_Comm_create_keyval");
-        mpi.check(
-                mpi.MPI_Comm_set_attr(
-                        mpi.MPI_COMM_SELF(),
-                        number.get(ValueLayout.JAVA_INT, 0),
-                        MemorySegment.NULL),
-                "MPI_Comm_set_attr");
-        // Unless serialized calls were chosen, several threads may be in collectives.
-        boolean blocking =
-                agree(
-                        mpi,
-                        world,
-                        !settings.polls() && (provided >= multiple || settings.serialized()));
-        SerializedLock turn = provided < multiple ? new SerializedLock() : null;
-        return new State(
-                mpi,
-                abi,
-                new MpiTypes(mpi),
-                world,
-                rank,
-                size,
-                most(mpi, world, new SecureRandom().nextLong()),
-                blocking,
-                turn,
-                new ControlChannel(mpi, turn, control, rank, size));
-    }
-
-    /** Blocking and non-blocking collectives do not match each other, so all ranks use the same. */
-    private static boolean agree(MpiApi mpi, long world, boolean blocking) {
-        return most(mpi, world, blocking ? 0 : 1) == 0;
-    }
-
-    /** The maximum of all ranks' numbers. */
-    private static long most(MpiApi mpi, long world, long mine) {
-        try (Arena arena = Arena.ofConfined()) {
-            MemorySegment from = arena.allocateFrom(ValueLayout.JAVA_LONG, mine);
-            MemorySegment to = arena.allocate(ValueLayout.JAVA_LONG);
-            mpi.check(
-                    mpi.MPI_Allreduce(
-                            from.address(),
-                            to.address(),
-                            1,
-                            mpi.MPI_INT64_T(),
-                            mpi.MPI_MAX(),
-                            world),
-                    "MPI_Allreduce");
-            return to.get(ValueLayout.JAVA_LONG, 0);
-        }
-    }
-
-    private static int integer(MpiApi mpi, int code, MemorySegment number) {
-        mpi.check(code, "MPI_Comm_rank or MPI_Comm_size");
-        return number.get(ValueLayout.JAVA_INT, 0);
-    }
-
-    /** A separate communicator, whose messages match no others, and whose errors are returned. */
-    private static long duplicate(MpiApi mpi, MemorySegment handle) {
-        mpi.check(mpi.MPI_Comm_dup(mpi.MPI_COMM_WORLD(), handle), "MPI_Comm_dup");
-        long made = mpi.abi().handle(handle, 0);
-        setHandler(mpi, made, mpi.MPI_ERRORS_RETURN());
-        return made;
-    }
-
-    private static void setHandler(MpiApi mpi, long comm, long handler) {
-        mpi.check(mpi.MPI_Comm_set_errhandler(comm, handler), "MPI_Comm_set_errhandler");
     }
 }
