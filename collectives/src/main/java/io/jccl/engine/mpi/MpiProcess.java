@@ -40,8 +40,8 @@ final class MpiProcess {
     /** Polling interval of a process that waits for the others, or its own threads, to end. */
     private static final long LEAVE_NANOS = 5_000_000;
 
-    /** How long a thread pauses that goes on while the JVM ends. */
-    private static final long LAST_PAUSE_NANOS = 2_000_000_000;
+    /** How long the JVM has to end once MPI is finalized, before threads get errors. */
+    private static final long LAST_PAUSE_NANOS = 1_000_000_000;
 
     /** How often it looks whether its own threads have left MPI. */
     private static final int IDLE_LOOKS = 20;
@@ -264,15 +264,7 @@ final class MpiProcess {
         }
         failure = finalized();
         LockSupport.unpark(service);
-        boolean interrupted = Thread.interrupted();
-        try {
-            finished.await(FINALIZE_WAIT.toNanos(), TimeUnit.NANOSECONDS);
-        } catch (InterruptedException e) {
-            interrupted = true;
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
-        }
+        awaitFinished();
     }
 
     static JcclException finalized() {
@@ -327,7 +319,21 @@ final class MpiProcess {
      */
     void pauseAtEnd() {
         if (ending && refuses()) {
+            awaitFinished();
             LockSupport.parkNanos(LAST_PAUSE_NANOS);
+        }
+    }
+
+    /** Waits until the service thread no longer uses MPI; interrupts are kept. */
+    private void awaitFinished() {
+        boolean interrupted = Thread.interrupted();
+        try {
+            finished.await(FINALIZE_WAIT.toNanos(), TimeUnit.NANOSECONDS);
+        } catch (InterruptedException e) {
+            interrupted = true;
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
         }
     }
 
