@@ -4,6 +4,7 @@ import io.jccl.topology.Operation;
 import io.jccl.topology.Topology;
 import io.jccl.topology.cost.CostModel;
 import io.jccl.topology.cost.Prediction;
+import io.jccl.topology.cost.Tuning;
 import io.jccl.topology.nccl.TopologyXml;
 import io.jccl.topology.plan.Plan;
 import io.jccl.topology.plan.Planner;
@@ -64,8 +65,8 @@ final class Topologies {
 
     static String fastest(Topology topology, long bytes) {
         // @start region="cost"
-        Prediction p =
-                CostModel.nccl().choose(topology, List.of(0, 1, 2, 3), Operation.ALL_REDUCE, bytes);
+        Tuning tuning = CostModel.nccl().tune(topology, List.of(0, 1, 2, 3), Operation.ALL_REDUCE);
+        Prediction p = tuning.choose(bytes); // and of any other size
         String choice = p.algorithm() + " " + p.protocol() + ": " + p.timeUs() + " us";
         // @end
         return choice;

@@ -224,7 +224,7 @@ public final class NcclSteering implements AutoCloseable {
         public Builder algorithm(Operation op, long bytes) {
             Prediction p = null;
             for (Prediction each :
-                    CostModel.nccl().predict(plan.topology(), plan.gpus(), op, bytes)) {
+                    CostModel.nccl().tune(plan.topology(), plan.gpus(), op).predict(bytes)) {
                 // The model also has direct exchange, which NCCL does not offer as a choice.
                 if (NAMES.containsKey(each.algorithm())
                         && (p == null || each.timeUs() < p.timeUs())) {

@@ -18,10 +18,10 @@ import java.util.List;
  * nccl.properties} of this package, each with its source.
  */
 public final class CostModel {
-    /** Smallest size of {@link #crossovers}. */
+    /** Smallest size to ask {@link Tuning#crossovers} for. */
     public static final long MIN_BYTES = 8;
 
-    /** Largest size of {@link #crossovers}: 16 GiB. */
+    /** Largest size to ask it for: 16 GiB. */
     public static final long MAX_BYTES = 1L << 34;
 
     private static final CostModel NCCL = new CostModel(Parameters.load("nccl.properties"));
@@ -65,81 +65,5 @@ public final class CostModel {
      */
     public Tuning tune(Cluster c, List<Integer> gpus, Operation op) {
         return Tuner.tune(parameters, c, gpus, op);
-    }
-
-    /**
-     * Predicts a time for each algorithm and protocol that can be used.
-     *
-     * @param t the machine
-     * @param gpus the participating GPUs, by rank
-     * @param op the operation
-     * @param bytes size, see {@link Prediction}
-     * @return the predictions, NCCL's choice first
-     */
-    public List<Prediction> predict(Topology t, List<Integer> gpus, Operation op, long bytes) {
-        return tune(t, gpus, op).predict(bytes);
-    }
-
-    /**
-     * The same for a cluster.
-     *
-     * @param c the machines
-     * @param gpus the participating GPUs of each machine
-     * @param op the operation
-     * @param bytes size, see {@link Prediction}
-     * @return the predictions, NCCL's choice first
-     */
-    public List<Prediction> predict(Cluster c, List<Integer> gpus, Operation op, long bytes) {
-        return tune(c, gpus, op).predict(bytes);
-    }
-
-    /**
-     * The algorithm and protocol that NCCL chooses.
-     *
-     * @param t the machine
-     * @param gpus the participating GPUs, by rank
-     * @param op the operation
-     * @param bytes size, see {@link Prediction}
-     * @return the prediction
-     */
-    public Prediction choose(Topology t, List<Integer> gpus, Operation op, long bytes) {
-        return tune(t, gpus, op).choose(bytes);
-    }
-
-    /**
-     * The same for a cluster.
-     *
-     * @param c the machines
-     * @param gpus the participating GPUs of each machine
-     * @param op the operation
-     * @param bytes size, see {@link Prediction}
-     * @return the prediction
-     */
-    public Prediction choose(Cluster c, List<Integer> gpus, Operation op, long bytes) {
-        return tune(c, gpus, op).choose(bytes);
-    }
-
-    /**
-     * Sizes at which NCCL's choice changes, from {@value #MIN_BYTES} bytes to 16 GiB.
-     *
-     * @param t the machine
-     * @param gpus the participating GPUs, by rank
-     * @param op the operation
-     * @return ranges of sizes, ascending, without gaps
-     */
-    public List<Crossover> crossovers(Topology t, List<Integer> gpus, Operation op) {
-        return tune(t, gpus, op).crossovers(MIN_BYTES, MAX_BYTES);
-    }
-
-    /**
-     * The same for a cluster.
-     *
-     * @param c the machines
-     * @param gpus the participating GPUs of each machine
-     * @param op the operation
-     * @return ranges of sizes, ascending, without gaps
-     */
-    public List<Crossover> crossovers(Cluster c, List<Integer> gpus, Operation op) {
-        return tune(c, gpus, op).crossovers(MIN_BYTES, MAX_BYTES);
     }
 }

@@ -44,8 +44,10 @@ class CostModelTest {
     @Test
     void aNicOfUnknownBandwidthIsTakenForThePlannersDefault() {
         List<Integer> both = List.of(0, 1);
-        Prediction p = MODEL.choose(machinesWithNics(0), both, Operation.ALL_REDUCE, 1L << 30);
-        Prediction fast = MODEL.choose(machinesWithNics(24), both, Operation.ALL_REDUCE, 1L << 30);
+        Prediction p =
+                MODEL.tune(machinesWithNics(0), both, Operation.ALL_REDUCE).choose(1L << 30);
+        Prediction fast =
+                MODEL.tune(machinesWithNics(24), both, Operation.ALL_REDUCE).choose(1L << 30);
         assertTrue(p.busbwGBps() > 0.5 * LinkModel.DEFAULT_NIC, p::toString);
         assertTrue(p.busbwGBps() < 1.1 * LinkModel.DEFAULT_NIC, p::toString);
         assertTrue(fast.busbwGBps() > 1.2 * p.busbwGBps(), fast::toString);
@@ -100,9 +102,8 @@ class CostModelTest {
 
     @Test
     void busbwIsAlgbwTimesTheFactor() {
-        for (Prediction p :
-                MODEL.predict(
-                        Machines.nvswitch(8, 90, 18, 20.6), ALL, Operation.ALL_REDUCE, 1L << 30)) {
+        Topology machine = Machines.nvswitch(8, 90, 18, 20.6);
+        for (Prediction p : MODEL.tune(machine, ALL, Operation.ALL_REDUCE).predict(1L << 30)) {
             assertEquals(p.bytes() / p.timeUs() / 1000, p.algbwGBps(), 1e-9);
             assertEquals(1.75 * p.algbwGBps(), p.busbwGBps(), 1e-9);
         }
@@ -231,14 +232,12 @@ class CostModelTest {
         Topology t = Machines.dgx1v();
         assertThrows(
                 IllegalArgumentException.class,
-                () -> MODEL.predict(t, List.of(0), Operation.ALL_REDUCE, 8));
+                () -> MODEL.tune(t, List.of(0), Operation.ALL_REDUCE));
         assertThrows(
                 IllegalArgumentException.class,
-                () -> MODEL.predict(t, List.of(0, 8), Operation.ALL_REDUCE, 8));
-        assertThrows(
-                IllegalArgumentException.class,
-                () -> MODEL.predict(t, ALL, Operation.ALL_REDUCE, 0));
+                () -> MODEL.tune(t, List.of(0, 8), Operation.ALL_REDUCE));
         Tuning tuning = MODEL.tune(t, ALL, Operation.ALL_REDUCE);
+        assertThrows(IllegalArgumentException.class, () -> tuning.predict(0));
         assertThrows(IllegalArgumentException.class, () -> tuning.crossovers(8, 7));
     }
 

@@ -79,11 +79,13 @@ class NetworkTest {
                     less.why().toString());
             double before =
                     CostModel.nccl()
-                            .choose(new Cluster(MACHINE, 6), GPUS, op, 8L << 30)
+                            .tune(new Cluster(MACHINE, 6), GPUS, op)
+                            .choose(8L << 30)
                             .busbwGBps();
             double after =
                     CostModel.nccl()
-                            .choose(new Cluster(MACHINE, 6, thin), GPUS, op, 8L << 30)
+                            .tune(new Cluster(MACHINE, 6, thin), GPUS, op)
+                            .choose(8L << 30)
                             .busbwGBps();
             assertEquals(before / 4, after, 0.02 * before, op.command());
         }
