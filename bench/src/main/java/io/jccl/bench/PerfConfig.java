@@ -133,8 +133,4 @@ public record PerfConfig(
      * @param reported {@code -M}
      */
     public record Memory(int unalign, int registration, boolean reported) {}
-
-    public int localRanks() {
-        return threads * devices;
-    }
 }

@@ -193,22 +193,20 @@ public final class Request extends QueuedWork {
         private long word = FlightRecorder.NOTHING;
         private long count;
         private int peer;
-        private long number;
         private long order;
 
         /** Name of an operation that is not a collective; null for collectives. */
         private @Nullable String name;
 
         /**
-         * Copies a request that has a number.
+         * Copies a request.
          *
          * @param order its position among the operations that all ranks call in the same order; 0
          *     if it is not one of them
          */
-        public void set(Request r, long number, long order) {
+        public void set(Request r, long order) {
             this.word = r.word;
             this.count = r.count;
-            this.number = number;
             this.order = order;
             this.name = null;
         }
@@ -217,16 +215,10 @@ public final class Request extends QueuedWork {
          * Describes an operation that only one engine has; with a peer, or a negative number for
          * none.
          */
-        public void set(String name, int peer, long number) {
+        public void set(String name, int peer) {
             this.name = name;
             this.peer = peer;
-            this.number = number;
             this.order = 0;
-        }
-
-        /** The number of the request, 0 if there was none. */
-        public long number() {
-            return number;
         }
 
         /**

@@ -1,10 +1,5 @@
 package io.jccl.internal;
 
-import static java.lang.foreign.ValueLayout.JAVA_FLOAT;
-import static java.lang.foreign.ValueLayout.JAVA_SHORT;
-
-import java.lang.foreign.MemorySegment;
-
 /** bfloat16: the upper half of a float32. */
 public final class Bfloat16 {
     private Bfloat16() {}
@@ -21,19 +16,5 @@ public final class Bfloat16 {
         // A NaN must not be rounded to infinity: its quiet bit is set instead. Float.isNaN would
         // make loops slower.
         return (short) ((bits & 0x7fffffff) > 0x7f800000 ? (bits >>> 16) | 0x40 : rounded);
-    }
-
-    /** Converts aligned bfloat16 to float32. */
-    public static void widen(MemorySegment from, MemorySegment to, long count) {
-        for (long i = 0; i < count; i++) {
-            to.setAtIndex(JAVA_FLOAT, i, toFloat(from.getAtIndex(JAVA_SHORT, i)));
-        }
-    }
-
-    /** Converts aligned float32 to bfloat16, as {@link #of} does. */
-    public static void narrow(MemorySegment from, MemorySegment to, long count) {
-        for (long i = 0; i < count; i++) {
-            to.setAtIndex(JAVA_SHORT, i, of(from.getAtIndex(JAVA_FLOAT, i)));
-        }
     }
 }

@@ -27,8 +27,4 @@ public record Tiers(
                     "the pool is of tier " + pool.tier() + ", expected one of tier " + tier);
         }
     }
-
-    BufferPool pool(Tier tier) {
-        return tier == Tier.DEVICE ? device : pinned;
-    }
 }

@@ -111,15 +111,6 @@ public final class TransferEngine implements AutoCloseable {
     }
 
     /**
-     * The options of the engine.
-     *
-     * @return the options
-     */
-    public TransferOptions options() {
-        return options;
-    }
-
-    /**
      * The stream for the device's work, concurrent with the copies.
      *
      * @return a stream that lives as long as the engine

@@ -9,8 +9,7 @@ import java.lang.foreign.ValueLayout;
  * block.
  */
 final class DispatchPlan {
-    // The int32 values that a rank sends to the others: its accepted tokens and first choices per
-    // expert, then these.
+    // The int32 values that a rank sends to the others: its accepted tokens per expert, then these.
     private static final int TOKENS = 0;
     private static final int DROPPED = 1;
     private static final int UNSAMPLED = 2;
@@ -48,7 +47,7 @@ final class DispatchPlan {
 
     /** Number of values that a rank sends. */
     static int record(int experts) {
-        return 2 * experts + NUMBERS;
+        return experts + NUMBERS;
     }
 
     private int get(int index) {
@@ -64,9 +63,8 @@ final class DispatchPlan {
         int at = rank * record;
         for (int e = 0; e < experts; e++) {
             set(at + e, router.count(e));
-            set(at + experts + e, router.firstChoices(e));
         }
-        at += 2 * experts;
+        at += experts;
         set(at + TOKENS, router.tokens());
         set(at + DROPPED, router.droppedTokens());
         set(at + UNSAMPLED, router.unsampled());
@@ -117,25 +115,21 @@ final class DispatchPlan {
         return get(rank * record + expert);
     }
 
-    int firstChoices(int rank, int expert) {
-        return get(rank * record + experts + expert);
-    }
-
     int tokens(int rank) {
-        return get(rank * record + 2 * experts + TOKENS);
+        return get(rank * record + experts + TOKENS);
     }
 
     int droppedTokens(int rank) {
-        return get(rank * record + 2 * experts + DROPPED);
+        return get(rank * record + experts + DROPPED);
     }
 
     int unsampled(int rank) {
-        return get(rank * record + 2 * experts + UNSAMPLED);
+        return get(rank * record + experts + UNSAMPLED);
     }
 
     /** Position of a rank's first invalid logit, or negative. */
     private int bad(int rank) {
-        return get(rank * record + 2 * experts + BAD);
+        return get(rank * record + experts + BAD);
     }
 
     /** The row where an expert's block starts. */

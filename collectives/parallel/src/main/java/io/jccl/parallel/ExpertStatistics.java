@@ -11,7 +11,6 @@ import java.util.Locale;
 public final class ExpertStatistics {
     private final int choices;
     private final long[] taken;
-    private final long[] firstChoices;
     private long tokens;
     private long droppedTokens;
     private long unsampled;
@@ -21,7 +20,6 @@ public final class ExpertStatistics {
     ExpertStatistics(RouterOptions options) {
         choices = options.choice() instanceof RouterOptions.TokenChoice t ? t.count() : 0;
         taken = new long[options.experts()];
-        firstChoices = new long[options.experts()];
     }
 
     /** Adds up the numbers of all ranks. */
@@ -32,13 +30,11 @@ public final class ExpertStatistics {
         assignments = 0;
         usedCapacityFactor = 0;
         java.util.Arrays.fill(taken, 0);
-        java.util.Arrays.fill(firstChoices, 0);
         for (int r = 0; r < plan.ranks; r++) {
             double even = (double) Math.max(1, choices) * plan.tokens(r) / taken.length;
             for (int e = 0; e < taken.length; e++) {
                 int count = plan.count(r, e);
                 taken[e] += count;
-                firstChoices[e] += plan.firstChoices(r, e);
                 assignments += count;
                 usedCapacityFactor =
                         count == 0
@@ -68,17 +64,6 @@ public final class ExpertStatistics {
      */
     public long taken(int expert) {
         return taken[expert];
-    }
-
-    /**
-     * Number of tokens whose largest gate is that of an expert, or that drew it: see {@link
-     * ExpertRouter#firstChoices}.
-     *
-     * @param expert index among all experts
-     * @return number of tokens
-     */
-    public long firstChoices(int expert) {
-        return firstChoices[expert];
     }
 
     /**

@@ -23,11 +23,6 @@ final class StagedParts implements AutoCloseable {
         host = staged ? Cuda.pinned(memory.dataType(), memory.count()) : memory;
     }
 
-    /** Where it is computed. */
-    Buffer memory() {
-        return memory;
-    }
-
     /** The memory sent and received. */
     Buffer host() {
         return host;

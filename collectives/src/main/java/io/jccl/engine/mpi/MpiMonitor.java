@@ -117,14 +117,14 @@ final class MpiMonitor {
         if (!q.op.peerToPeer()) {
             order++;
         }
-        current.set(q, number, q.op.peerToPeer() ? 0 : order);
+        current.set(q, q.op.peerToPeer() ? 0 : order);
         ENTERED.setRelease(this, number << 1 | (blocking ? 1 : 0));
     }
 
     /** Called before an action that is not an operation of the interface. */
     void enter(String what, boolean blocking) {
         number++;
-        current.set(what, -1, number);
+        current.set(what, -1);
         ENTERED.setRelease(this, number << 1 | (blocking ? 1 : 0));
     }
 

@@ -274,27 +274,6 @@ public record Model(
                 dropout);
     }
 
-    /**
-     * The same with or without a separate output matrix.
-     *
-     * @param newTied whether the output matrix is the embedding
-     * @return the model
-     */
-    public Model withTied(boolean newTied) {
-        return of(
-                layers,
-                hidden,
-                vocabulary,
-                sequence,
-                attention,
-                mlp,
-                experts,
-                norms,
-                learnedPositions,
-                newTied,
-                dropout);
-    }
-
     /** The same with another attention. */
     Model with(Attention other) {
         return of(

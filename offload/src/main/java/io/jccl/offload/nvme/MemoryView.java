@@ -51,11 +51,6 @@ final class MemoryView {
         return memory == now && buffer.refersTo(other);
     }
 
-    /** Address of the first byte. */
-    long address() {
-        return memory.address();
-    }
-
     /** Whether the drive can reach the bytes from an offset on without a copy. */
     boolean isAligned(long at, int alignment) {
         return windows.length > 0 && ((memory.address() + at) & (alignment - 1)) == 0;
