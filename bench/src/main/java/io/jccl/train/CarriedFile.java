@@ -35,22 +35,16 @@ final class CarriedFile {
                 ByteBuffer piece = ByteBuffer.allocate((int) part.byteSize());
                 part.copyTo(MemorySegment.ofBuffer(piece));
                 crc.update(piece.duplicate());
-                write(c, piece);
+                AtomicFile.writeAll(c, piece);
             }
         }
-        write(c, ByteBuffer.allocate(Long.BYTES).putLong(0, crc.getValue()));
+        AtomicFile.writeAll(c, ByteBuffer.allocate(Long.BYTES).putLong(0, crc.getValue()));
     }
 
     /** The part copied through the host at a time: buffers may be on a GPU. */
     private static Buffer part(Buffer b, long at) {
         int size = b.dataType().size();
         return b.slice(at / size, Math.min(PIECE, b.byteSize() - at) / size);
-    }
-
-    private static void write(FileChannel c, ByteBuffer bytes) throws IOException {
-        while (bytes.hasRemaining()) {
-            c.write(bytes);
-        }
     }
 
     /**

@@ -190,13 +190,7 @@ final class Checkpoints implements AutoCloseable {
     /** Writes text to a file, which gets its name once it is complete. */
     static void write(Path file, String text) throws IOException {
         ByteBuffer bytes = ByteBuffer.wrap(text.getBytes(StandardCharsets.UTF_8));
-        AtomicFile.write(
-                file,
-                c -> {
-                    while (bytes.hasRemaining()) {
-                        c.write(bytes);
-                    }
-                });
+        AtomicFile.write(file, c -> AtomicFile.writeAll(c, bytes));
     }
 
     /**

@@ -1,6 +1,7 @@
 package io.jccl.internal;
 
 import java.io.IOException;
+import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
 import java.nio.file.FileSystemException;
 import java.nio.file.Files;
@@ -142,6 +143,19 @@ public final class AtomicFile {
             Files.deleteIfExists(part);
         } catch (IOException e) {
             why.addSuppressed(e);
+        }
+    }
+
+    /**
+     * Writes all bytes, however many calls that takes.
+     *
+     * @param to a file
+     * @param bytes what to write; none remains
+     * @throws IOException if writing fails
+     */
+    public static void writeAll(FileChannel to, ByteBuffer bytes) throws IOException {
+        while (bytes.hasRemaining()) {
+            to.write(bytes);
         }
     }
 

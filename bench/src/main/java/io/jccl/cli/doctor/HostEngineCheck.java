@@ -9,6 +9,7 @@ import io.jccl.ReduceOp;
 import io.jccl.cli.doctor.Facts.HostEngine;
 import io.jccl.cli.doctor.Facts.Step;
 import io.jccl.device.DataType;
+import io.jccl.internal.AtomicFile;
 import java.io.IOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
@@ -95,10 +96,7 @@ final class HostEngineCheck {
                 FileChannel channel =
                         FileChannel.open(file, StandardOpenOption.READ, StandardOpenOption.WRITE)) {
             // Written, not only resized, so that a full file system fails here.
-            ByteBuffer zeros = ByteBuffer.allocateDirect(BYTES);
-            while (zeros.hasRemaining()) {
-                channel.write(zeros);
-            }
+            AtomicFile.writeAll(channel, ByteBuffer.allocateDirect(BYTES));
             MemorySegment one = channel.map(MapMode.READ_WRITE, 0, BYTES, arena);
             MemorySegment other = channel.map(MapMode.READ_WRITE, 0, BYTES, arena);
             one.set(ValueLayout.JAVA_LONG, BYTES - Long.BYTES, COUNT);

@@ -3,6 +3,7 @@ package io.jccl.cli.train;
 import static io.jccl.cli.shell.Text.format;
 
 import io.jccl.cli.shell.CsvOption;
+import io.jccl.internal.AtomicFile;
 import io.jccl.train.RunSettings;
 import io.jccl.train.TrainRun;
 import java.io.IOException;
@@ -122,7 +123,7 @@ final class MetricsLog implements TrainRun.Report, AutoCloseable {
                 try {
                     FileChannel to =
                             log.channel == null ? open(log, step.number() > 1) : log.channel;
-                    write(to, log.sink.step(metrics));
+                    AtomicFile.writeAll(to, log.sink.step(metrics));
                 } catch (IOException e) {
                     log.failed = true;
                     next.warn(
@@ -162,14 +163,8 @@ final class MetricsLog implements TrainRun.Report, AutoCloseable {
                         };
         FileChannel channel = FileChannel.open(log.file, how);
         log.channel = channel;
-        write(channel, log.sink.start(adds));
+        AtomicFile.writeAll(channel, log.sink.start(adds));
         return channel;
-    }
-
-    private static void write(FileChannel to, ByteBuffer bytes) throws IOException {
-        while (bytes.hasRemaining()) {
-            to.write(bytes);
-        }
     }
 
     @Override

@@ -168,9 +168,7 @@ final class FileBackend implements IoBackend {
                             StandardOpenOption.CREATE,
                             StandardOpenOption.WRITE,
                             StandardOpenOption.TRUNCATE_EXISTING)) {
-                while (content.hasRemaining()) {
-                    channel.write(content);
-                }
+                AtomicFile.writeAll(channel, content);
                 channel.force(true);
             }
             AtomicFile.rename(fresh, file);

@@ -76,9 +76,7 @@ final class StateFile {
         block.flip();
         crc.update(block);
         block.rewind();
-        while (block.hasRemaining()) {
-            c.write(block);
-        }
+        AtomicFile.writeAll(c, block);
     }
 
     static long restore(List<Buffer> buffers, Path file) throws IOException {

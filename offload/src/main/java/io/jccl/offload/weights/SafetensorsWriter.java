@@ -66,7 +66,7 @@ public final class SafetensorsWriter {
         AtomicFile.write(
                 file,
                 c -> {
-                    all(c, header);
+                    AtomicFile.writeAll(c, header);
                     for (WeightTensor t : tensors) {
                         write(c, t, source.elements(t));
                     }
@@ -156,7 +156,7 @@ public final class SafetensorsWriter {
                     RowKernel.BEST.load(from, given, i, piece, 0, n);
                     RowKernel.BEST.store(piece, 0, out, Objects.requireNonNull(type), 0, n);
                 }
-                all(c, out.asSlice(0, n * size).asByteBuffer());
+                AtomicFile.writeAll(c, out.asSlice(0, n * size).asByteBuffer());
             }
         }
     }
@@ -186,13 +186,7 @@ public final class SafetensorsWriter {
             out.writeEndObject();
         }
         text.writeBytes("\n".getBytes(StandardCharsets.US_ASCII));
-        AtomicFile.write(file, c -> all(c, ByteBuffer.wrap(text.toByteArray())));
+        AtomicFile.write(file, c -> AtomicFile.writeAll(c, ByteBuffer.wrap(text.toByteArray())));
         AtomicFile.force(folder(file));
-    }
-
-    private static void all(FileChannel c, ByteBuffer bytes) throws IOException {
-        while (bytes.hasRemaining()) {
-            c.write(bytes);
-        }
     }
 }

@@ -169,7 +169,7 @@ final class Checkpoint {
     }
 
     private static void write(FileChannel c, Header h, Source source) throws IOException {
-        writeFully(c, encode(h));
+        AtomicFile.writeAll(c, encode(h));
         CRC32C crc = new CRC32C();
         ByteBuffer block = ByteBuffer.allocateDirect(BLOCK);
         for (int layer = 0; layer < h.ranges.size(); layer++) {
@@ -181,21 +181,15 @@ final class Checkpoint {
                     MemorySegment.copy(s, at, MemorySegment.ofBuffer(block), 0, n);
                     crc.update(block);
                     block.rewind();
-                    writeFully(c, block);
+                    AtomicFile.writeAll(c, block);
                 }
             }
         }
-        writeFully(c, number((int) crc.getValue()));
+        AtomicFile.writeAll(c, number((int) crc.getValue()));
     }
 
     private static ByteBuffer number(int x) {
         return ByteBuffer.allocate(Integer.BYTES).order(ByteOrder.LITTLE_ENDIAN).putInt(x).flip();
-    }
-
-    private static void writeFully(FileChannel c, ByteBuffer b) throws IOException {
-        while (b.hasRemaining()) {
-            c.write(b);
-        }
     }
 
     private static ByteBuffer encode(Header h) throws IOException {
