@@ -23,10 +23,26 @@ public final class TopologyReader {
         LookAlike(String sign, String tool) {
             this(Pattern.compile(sign), tool);
         }
+
+        TopologyFormatException at(int line, int column) {
+            return new TopologyFormatException(
+                    line,
+                    column,
+                    "this is "
+                            + tool
+                            + ", which is not read here: expected nvidia-smi topo -m, -mp, -p2p or"
+                            + " nvlink -s, or NCCL's topology XML");
+        }
     }
+
+    private static final LookAlike HWLOC =
+            new LookAlike("<topology\\b|\\bhwloc2?\\.dtd", "XML of hwloc (lstopo)");
 
     private static final List<LookAlike> LOOK_ALIKES =
             List.of(
+                    HWLOC,
+                    new LookAlike(
+                            "^available: \\d+ nodes|^node distances:", "output of numactl -H"),
                     new LookAlike(
                             "ROCm System Management|(Weight|Hops|Link Type) between two GPUs"
                                     + "|\\bXGMI\\b",
@@ -106,7 +122,12 @@ public final class TopologyReader {
      */
     public static Reading read(String text, ReadOptions options) {
         if (isXml(text, options)) {
-            Topology xml = TopologyXml.read(text, options.lenient(), options.name());
+            Topology xml;
+            try {
+                xml = TopologyXml.read(text, options.lenient(), options.name());
+            } catch (TopologyFormatException e) {
+                throw HWLOC.sign.matcher(text).find() ? HWLOC.at(0, 0) : e;
+            }
             return new Reading(TopologyOverrides.of(xml, options, List.of()), null);
         }
         List<Text.Line> lines = Text.lines(text);
@@ -211,13 +232,7 @@ public final class TopologyReader {
         for (LookAlike other : LOOK_ALIKES) {
             for (Text.Line line : lines) {
                 if (other.sign.matcher(line.text()).find()) {
-                    return new TopologyFormatException(
-                            line.number(),
-                            line.column(line.start()),
-                            "this is "
-                                    + other.tool
-                                    + ", which is not read here: expected nvidia-smi topo -m,"
-                                    + " -mp, -p2p or nvlink -s, or NCCL's topology XML");
+                    return other.at(line.number(), line.column(line.start()));
                 }
             }
         }

@@ -482,6 +482,12 @@ class TopologyReaderTest {
         contains(
                 error("==== ROCm System Management Interface ====\n  GPU0  GPU1\nGPU0 0 15\n"),
                 "rocm-smi");
+        contains(error("available: 1 nodes (0)\nnode 0 cpus: 0 1\n"), "line 1", "numactl -H");
+        String hwloc = "<topology version=\"2.0\">\n<object type=\"Machine\"/>\n</topology>\n";
+        String named = "<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n" + hwloc;
+        for (String xml : List.of(hwloc, named, "<?xml version=\"1.0\"?>\n" + named)) {
+            contains(error(xml), "XML of hwloc (lstopo)", "expected nvidia-smi topo -m");
+        }
         contains(error("hello"), "no topology found", "nvidia-smi topo -m");
         contains(error(""), "no topology found");
     }
