@@ -35,7 +35,7 @@ import picocli.CommandLine.Option;
 @Command(
         footer = {
             "",
-            "With the host engine the device's memory is host memory too.",
+            "With --device host the device's memory is host memory too.",
             "Exit status: 0, 1 if a copy failed or was wrong, 2 for a mistake on the command line.",
         })
 public final class BandwidthCommand extends Subcommand {
@@ -221,21 +221,9 @@ public final class BandwidthCommand extends Subcommand {
         if (name == null) {
             name = gpus() > 0 ? "cuda" : "host";
         }
-        switch (name) {
-            case "host" -> {
-                return List.of(Device.host());
-            }
-            case "cuda" -> {
-                int count = Cuda.deviceCount();
-                if (count == 0) {
-                    throw new IllegalStateException(
-                            "--device cuda: this process sees no GPU; use --device host, or run"
-                                    + " jccl doctor");
-                }
-                return IntStream.range(0, count).mapToObj(Cuda::device).toList();
-            }
-            default -> throw mistake("--device is '" + name + "', expected host or cuda");
-        }
+        return isCuda(name)
+                ? IntStream.range(0, Cuda.deviceCount()).mapToObj(Cuda::device).toList()
+                : List.of(Device.host());
     }
 
     private static int gpus() {

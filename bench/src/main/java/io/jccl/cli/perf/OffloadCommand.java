@@ -35,7 +35,7 @@ import picocli.CommandLine.Option;
 @Command(
         footer = {
             "",
-            "With the host engine the device's memory is host memory too, and a layer's work is"
+            "With --device host the device's memory is host memory too, and a layer's work is"
                     + " arithmetic in one thread. With CUDA it is a kernel that takes as long, or with"
                     + " --gemm a product by cuBLAS.",
             "Exit status: 0; 1 if a copy failed or a layer was wrong; 2 for a mistake on the command"
@@ -112,7 +112,7 @@ public final class OffloadCommand extends Subcommand {
             paramLabel = "<host|cuda>",
             defaultValue = "host",
             description = "Where the layers compute (default: ${DEFAULT-VALUE}).")
-    private String engine = "host";
+    private String deviceName = "host";
 
     @Option(
             names = "--iterations",
@@ -244,7 +244,7 @@ public final class OffloadCommand extends Subcommand {
         if (gemm != null) {
             range("--gemm", gemm, 1, 16_384);
         }
-        Device device = device();
+        Device device = isCuda(deviceName) ? Cuda.device(0) : Device.host();
         long slot = OffloadConfig.slotBytes(layerBytes, backward);
         long budget = deviceBudget == null ? DEFAULT_SLOTS * slot : deviceBudget;
         require(
@@ -279,23 +279,6 @@ public final class OffloadCommand extends Subcommand {
                 backward,
                 chunk,
                 trace);
-    }
-
-    private Device device() {
-        switch (engine) {
-            case "host" -> {
-                return Device.host();
-            }
-            case "cuda" -> {
-                if (Cuda.deviceCount() == 0) {
-                    throw new IllegalStateException(
-                            "--device cuda: this process sees no GPU; use --device host, or run"
-                                    + " jccl doctor");
-                }
-                return Cuda.device(0);
-            }
-            default -> throw mistake("--device is '" + engine + "', expected host or cuda");
-        }
     }
 
     private @Nullable TierStore store() {

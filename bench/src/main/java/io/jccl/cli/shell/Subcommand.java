@@ -2,6 +2,7 @@ package io.jccl.cli.shell;
 
 import static io.jccl.cli.shell.Text.format;
 
+import io.jccl.device.Cuda;
 import java.io.PrintWriter;
 import java.util.concurrent.Callable;
 import org.jspecify.annotations.Nullable;
@@ -18,6 +19,10 @@ import picocli.CommandLine.Spec;
         usageHelpAutoWidth = true,
         versionProvider = Version.class)
 public abstract class Subcommand implements Callable<Integer> {
+    /** What is wrong with {@code --device cuda} where CUDA finds no GPU. */
+    public static final String NO_GPU =
+            "--device is cuda, but this process sees no GPU; use --device host, or run jccl doctor";
+
     @Spec private @Nullable CommandSpec spec;
 
     /** The command line that runs it. */
@@ -58,6 +63,21 @@ public abstract class Subcommand implements Callable<Integer> {
         if (!holds) {
             throw mistake(otherwise);
         }
+    }
+
+    /**
+     * Whether {@code --device} is cuda rather than host.
+     *
+     * @param device its value
+     * @throws ParameterException if it is neither, or this process sees no GPU
+     */
+    protected final boolean isCuda(String device) {
+        boolean cuda = device.equals("cuda");
+        require(
+                cuda || device.equals("host"),
+                "--device is '" + device + "', expected host or cuda");
+        require(!cuda || Cuda.deviceCount() > 0, NO_GPU);
+        return cuda;
     }
 
     /** Throws unless the value of an option is within its bounds. */

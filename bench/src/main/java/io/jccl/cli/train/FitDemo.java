@@ -268,7 +268,7 @@ public final class FitDemo extends Subcommand {
         }
         int gpus = Cuda.deviceCount();
         if (gpus == 0) {
-            throw new IllegalArgumentException(TrainOptions.NO_GPU);
+            throw new IllegalArgumentException(NO_GPU);
         }
         return or(givenRanks, gpus);
     }

@@ -4,6 +4,7 @@ import static io.jccl.cli.shell.Text.format;
 
 import io.jccl.cli.shell.Engine;
 import io.jccl.cli.shell.OutputFiles;
+import io.jccl.cli.shell.Subcommand;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.parallel.PipelineSchedule;
@@ -23,9 +24,6 @@ import picocli.CommandLine.Option;
 final class TrainOptions {
     /** The largest head that the kernels of attention take. */
     private static final int LARGEST_HEAD = 128;
-
-    static final String NO_GPU =
-            "--device is cuda, but this process sees no GPU; use --device host, or run jccl doctor";
 
     /** Where the model computes, as on the command line. */
     enum Where {
@@ -314,7 +312,7 @@ final class TrainOptions {
                         + (option == null ? "" : option.text())
                         + ", but --device cuda uses NCCL; leave out --engine, or"
                         + " use --device host");
-        require(Cuda.deviceCount() > 0, NO_GPU);
+        require(Cuda.deviceCount() > 0, Subcommand.NO_GPU);
         return Engine.NCCL;
     }
 

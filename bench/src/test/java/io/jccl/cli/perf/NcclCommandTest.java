@@ -420,7 +420,7 @@ class NcclCommandTest {
     }
 
     @ParameterizedTest
-    @CsvSource({"offload --device cuda, JCCL_FAKE_DEVICES=0, sees no GPU, 1"})
+    @CsvSource({"offload --device cuda, JCCL_FAKE_DEVICES=0, sees no GPU, 2"})
     void whatAGpuLacksIsSaid(String line, String setting, String message, int status)
             throws Exception {
         String[] pair = setting.split("=", 2);
@@ -434,7 +434,7 @@ class NcclCommandTest {
     @ParameterizedTest
     @CsvSource({
         "bandwidth --device cuda -b 64M -t device_local_copy, JCCL_FAKE_MEMORY=1048576, bytes, 1",
-        "bandwidth --device cuda -b 1M, JCCL_FAKE_DEVICES=0, sees no GPU, 1",
+        "bandwidth --device cuda -b 1M, JCCL_FAKE_DEVICES=0, sees no GPU, 2",
         "all_reduce --engine nccl -g 1, JCCL_FAKE_DEVICES=0, sees no GPU, 2",
         "selftest --engine nccl, JCCL_FAKE_DEVICES=0, sees no GPU, 2",
         "offload --device cuda --layer-bytes 64M --layers 2, JCCL_FAKE_MEMORY=1048576, the device"
