@@ -229,7 +229,7 @@ public final class PerfCommand implements Callable<Integer>, AlsoToFiles {
         try {
             return Engine.of(engine, environment);
         } catch (IllegalArgumentException e) {
-            throw new ParameterException(line, Engine.VARIABLE + ": " + e.getMessage(), e);
+            throw new ParameterException(line, e.getMessage(), e);
         }
     }
 

@@ -38,9 +38,17 @@ public enum Engine {
         };
     }
 
-    /** The value of an option, or without it that of the environment. */
+    /** The value of an option, or without it that of the environment, as programs read it. */
     public static Engine of(@Nullable Engine option, Map<String, String> environment) {
-        return option != null ? option : of(environment.getOrDefault(VARIABLE, "host"));
+        String name = environment.getOrDefault(VARIABLE, "").strip();
+        if (option != null || name.isEmpty()) {
+            return option != null ? option : HOST;
+        }
+        try {
+            return of(name);
+        } catch (IllegalArgumentException e) {
+            throw new IllegalArgumentException(VARIABLE + ": " + e.getMessage(), e);
+        }
     }
 
     /** The name on the command line. */

@@ -302,8 +302,9 @@ final class TrainOptions {
             Engine chosen = Engine.of(option, environment);
             require(
                     chosen != Engine.NCCL,
-                    "--engine is nccl, but the model computes on the CPU; add --device cuda, or use"
-                            + " host or mpi");
+                    (option == null ? Engine.VARIABLE : "--engine")
+                            + " is nccl, but the model computes on the CPU; add --device cuda, or"
+                            + " use host or mpi");
             return chosen;
         }
         require(

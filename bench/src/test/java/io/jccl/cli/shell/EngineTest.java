@@ -18,6 +18,23 @@ class EngineTest {
         assertTrue(String.valueOf(e.getMessage()).contains("'NCCL'"), e::toString);
     }
 
+    /** The variable as Communicator.fromEnvironment reads it: empty is as good as not set. */
+    @Test
+    void theVariableCountsWhereThereIsNoOption() {
+        for (String name : new String[] {"", "  ", "host", " host\n"}) {
+            assertEquals(Engine.HOST, Engine.of(null, Map.of("JCCL_ENGINE", name)));
+        }
+        assertEquals(Engine.HOST, Engine.of(null, Map.of()));
+        assertEquals(Engine.MPI, Engine.of(null, Map.of("JCCL_ENGINE", "mpi")));
+        assertEquals(Engine.HOST, Engine.of(Engine.HOST, Map.of("JCCL_ENGINE", "gpu")));
+        IllegalArgumentException e =
+                assertThrows(
+                        IllegalArgumentException.class,
+                        () -> Engine.of(null, Map.of("JCCL_ENGINE", "gpu")));
+        assertEquals(
+                "JCCL_ENGINE: engine 'gpu' is unknown, expected host, mpi or nccl", e.getMessage());
+    }
+
     @Test
     void hostNeedsNoGpu() {
         assertEquals(3, Engine.HOST.devices(3).size());
