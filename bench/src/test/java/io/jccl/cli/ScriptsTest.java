@@ -206,6 +206,14 @@ class ScriptsTest {
                         "LC_ALL",
                         "C");
         String command = "cd '" + folder + "' && exec home/" + to + " version <&-";
+        if (to.equals("jccl")) {
+            Outcome unbuilt = run(environment, "sh", "-c", command);
+            assertEquals(3, unbuilt.status, unbuilt.text);
+            assertEquals(
+                    "jccl: is not built, and may not be while JCCL_NO_BUILD is set: unset it\n",
+                    unbuilt.text);
+            program("home/bench/target/jccl-cli.jar", "");
+        }
         Outcome o = run(environment, "sh", "-c", command);
         Path launcher = folder.toRealPath().resolve("home").resolve(to);
         assertEquals("open C.UTF-8 " + launcher + "\n", o.text);
