@@ -77,8 +77,8 @@ public final class PlanCommand extends Subcommand {
             names = "--optimizer",
             paramLabel = "<name>",
             description =
-                    "adam, adamw, lion, lamb, adam8bit, adafactor, sgd-momentum or sgd (default:"
-                            + " adam).")
+                    "adam, adamw, lion, lamb, adam8bit, adafactor, sgd-momentum, which jccl train"
+                            + " calls sgd, or sgd without momentum (default: adam).")
     private OptimizerKind optimizer = OptimizerKind.ADAM;
 
     @Option(

@@ -11,8 +11,17 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.offload.Tier;
 import io.jccl.offload.memplan.Traffic.Kind;
+import io.jccl.offload.optim.Adam;
+import io.jccl.offload.optim.Adam8bit;
+import io.jccl.offload.optim.AdamW;
+import io.jccl.offload.optim.Lamb;
+import io.jccl.offload.optim.Lion;
+import io.jccl.offload.optim.Optimizer;
+import io.jccl.offload.optim.Sgd;
+import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.Random;
 import java.util.Set;
 import java.util.function.Supplier;
@@ -126,6 +135,28 @@ class MemoryPlannerTest {
                                         .withModelParallel(8, 1))
                         .device();
         assertEquals((96 * layer + ends) / 8, (double) split.activations(), 2);
+    }
+
+    /** Those of JCCL, by the planner's names; Adafactor's means count as none. */
+    @Test
+    void optimizersHaveTheStateThatThePlannerCounts() {
+        Map<String, Optimizer> rules = new HashMap<>();
+        for (Optimizer rule :
+                List.of(
+                        Adam.defaults(),
+                        AdamW.defaults(),
+                        Lion.defaults(),
+                        Lamb.defaults(),
+                        Adam8bit.defaults(),
+                        new Sgd(0, 0, 0, false))) {
+            rules.put(rule.label(), rule);
+        }
+        rules.put("sgd-momentum", Sgd.withMomentum(0.9));
+        for (OptimizerKind kind : OptimizerKind.values()) {
+            if (kind != OptimizerKind.ADAFACTOR) {
+                assertEquals(rules.get(kind.label()).moments(), kind.moments(), kind.label());
+            }
+        }
     }
 
     @ParameterizedTest
