@@ -18,7 +18,6 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.TreeSet;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import java.util.stream.Collectors;
@@ -38,26 +37,6 @@ class CommandLineTest {
 
     /** Words that the launcher passes to bench/jmh. */
     private static final Pattern JMH = Pattern.compile("jmh|[a-z]+-loop");
-
-    /** Options of the JVM, mpirun, Slurm, Maven and others that the documentation names. */
-    private static final Set<String> OTHERS =
-            Set.of(
-                    "--add-modules",
-                    "--control-port",
-                    "--disable-mpi-fortran",
-                    "--enable-native-access",
-                    "--illegal-native-access",
-                    "--ipc",
-                    "--kill-on-bad-exit",
-                    "--pgid",
-                    "--query-gpu",
-                    "--shm-size",
-                    "--sun-misc-unsafe-memory-access");
-
-    private static final Set<String> EARLIER =
-            Main.EARLIER.values().stream()
-                    .flatMap(m -> m.keySet().stream())
-                    .collect(Collectors.toSet());
 
     private record Outcome(int status, String out, String err) {}
 
@@ -221,32 +200,17 @@ class CommandLineTest {
     }
 
     @Test
-    void optionsThatTheDocumentationNamesExist() throws IOException {
-        Set<String> known = new TreeSet<>(OTHERS);
-        Main.listed().forEach(c -> known.addAll(names(c)));
-        Set<String> wrong = new TreeSet<>();
-        for (Path page : Pages.all()) {
-            for (String code : Pages.code(page)) {
-                Matcher m = Pattern.compile("^(--[a-z][a-z0-9_-]+)").matcher(code);
-                boolean earlier =
-                        page.equals(PAGE) && EARLIER.contains(code.replaceFirst("=.*", ""));
-                if (m.find() && !known.contains(m.group(1)) && !earlier) {
-                    wrong.add(page + ": " + m.group(1));
-                }
-            }
-        }
-        assertEquals(Set.of(), wrong);
-    }
-
-    @Test
     void oneVocabulary() {
         for (String command : Main.listed()) {
             Set<String> names = names(command);
-            assertEquals(names.contains("--json"), names.contains("-J"), command);
+            assertEquals(
+                    names.contains("--json"), names.contains("-J"), command + ": use JsonOption");
             for (OptionSpec o : options(command)) {
                 String label = o.paramLabel();
                 if (o.longestName().equals("--engine")) {
-                    assertTrue(label.matches("<(host\\|nccl\\|mpi|host\\|mpi)>"), command + label);
+                    assertTrue(
+                            label.matches("<(host\\|nccl\\|mpi|host\\|mpi)>"),
+                            command + " --engine " + label + ": other commands have other values");
                 }
                 if (o.longestName().equals("--device")) {
                     assertEquals("<host|cuda>", label, command);
@@ -265,7 +229,9 @@ class CommandLineTest {
                 if (text.toLowerCase(java.util.Locale.ROOT).contains("default:")
                         || text.contains("(default")) {
                     Matcher m = style.matcher(text);
-                    assertTrue(m.find() && m.end() == text.length(), command + ": " + text);
+                    assertTrue(
+                            m.find() && m.end() == text.length(),
+                            command + " has '" + text + "', expected it to end ' (default: x).'");
                 }
             }
         }

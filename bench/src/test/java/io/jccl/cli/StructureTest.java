@@ -102,6 +102,10 @@ class StructureTest {
                     "bench",
                     "bench/jmh");
 
+    /** Packages in the picture: with the rest of one, or with what it has in common with others. */
+    private static final Pattern DRAWN =
+            Pattern.compile("(?<![\\w.])(io\\.jccl(\\.\\w+)*|\\.\\w+)(\\.\\*)?");
+
     private static final int MOST_LINES = 500;
 
     private static final Pattern TYPE = Pattern.compile("io/jccl/[A-Za-z0-9_/$]+");
@@ -264,6 +268,46 @@ class StructureTest {
         assertTrue(left.isEmpty(), () -> "cycles, and what depends on them: " + left);
     }
 
+    /** In the picture of docs/structure.md each package is there, below those that use it. */
+    @Test
+    void thePictureHasEveryPackageBelowItsUsers() throws IOException {
+        String page = Files.readString(Pages.ROOT.resolve("docs/structure.md"));
+        List<String> lines = page.split("```", 3)[1].lines().toList();
+        Map<String, Integer> rows = new HashMap<>();
+        for (int row = 0; row < lines.size(); row++) {
+            String parent = "";
+            Matcher m = DRAWN.matcher(lines.get(row));
+            while (m.find()) {
+                String name = m.group();
+                boolean whole = name.startsWith(OURS);
+                rows.put(whole ? name : parent + name, row);
+                // Of others in the row, such as .nccl after io.jccl.engine.host.
+                parent = whole ? name.substring(0, name.lastIndexOf('.')) : parent;
+            }
+        }
+        List<String> wrong = new ArrayList<>();
+        PACKAGES.forEach((name, uses) -> {
+            int own = row(rows, name);
+            if (own < 0) {
+                wrong.add(name + " is not in it");
+            }
+            uses.stream()
+                    .filter(used -> row(rows, used) < own)
+                    .forEach(used -> wrong.add(name + " uses " + used + ", which is not below it"));
+        });
+        assertEquals(List.of(), wrong, "the picture in docs/structure.md");
+    }
+
+    /** The row of a package, by its name or that of the nearest one whose packages are all there. */
+    private static int row(Map<String, Integer> rows, String name) {
+        Integer row = rows.get(name);
+        for (String p = name; row == null && p.contains("."); ) {
+            row = rows.get(p + ".*");
+            p = p.substring(0, p.lastIndexOf('.'));
+        }
+        return row == null ? -1 : row;
+    }
+
     @Test
     void modulesDependOnWhatTheTableAllows() {
         REFERENCES.forEach((name, reference) -> {
@@ -273,7 +317,8 @@ class StructureTest {
                             .map(ModuleDescriptor.Requires::name)
                             .filter(r -> r.startsWith(OURS) && !allowed.contains(r))
                             .toList();
-            assertEquals(List.of(), others, name);
+            assertEquals(
+                    List.of(), others, name + " may not require these: see docs/structure.md");
         });
     }
 
@@ -304,7 +349,8 @@ class StructureTest {
                                 }
                             }
                         }));
-        assertEquals(List.of(), wrong);
+        assertEquals(
+                List.of(), wrong, "correct module-info, or list a package for programs in PUBLIC");
     }
 
     /** What javac's lint [exports] would say, which is off because of jspecify's annotations. */
@@ -315,7 +361,7 @@ class StructureTest {
         SHOWN.forEach((type, members) -> {
             for (String member : members) {
                 if (!isVisible(type) && isVisible(member.substring(0, member.indexOf('.')))) {
-                    wrong.add(member + " shows " + type);
+                    wrong.add(member + " shows " + type + ", which programs cannot import");
                 }
             }
         });
@@ -383,6 +429,7 @@ class StructureTest {
         assertTrue(read > 500, read + " files");
         assertEquals(
                 new TreeSet<>(Set.of("Communicator.java", "MpiApi.java", "ZeroOptimizer.java")),
-                large);
+                large,
+                "files of more than " + MOST_LINES + " lines; only tables of calls may be");
     }
 }
