@@ -280,7 +280,8 @@ public final class Reducer {
         MemorySegment.copy(from, at, to, toAt, bytes);
     }
 
-    private static Kernel.Op combining(ReduceOp.Kind kind) {
+    /** What a reduction does with two elements, before or after what it does with one. */
+    public static Kernel.Op combining(ReduceOp.Kind kind) {
         return switch (kind) {
             case SUM, AVG, PRE_MUL_SUM -> Kernel.Op.ADD;
             case PROD -> Kernel.Op.MUL;

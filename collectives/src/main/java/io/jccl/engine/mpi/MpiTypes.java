@@ -5,6 +5,7 @@ import io.jccl.bindings.MpiApi;
 import io.jccl.bindings.internal.MpiReduction;
 import io.jccl.device.DataType;
 import io.jccl.kernel.Kernel;
+import io.jccl.kernel.Reducer;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 
@@ -55,7 +56,7 @@ final class MpiTypes {
 
     private void set(Kernel.Op op, DataType type, long handle) {
         for (ReduceOp.Kind kind : ReduceOp.Kind.values()) {
-            if (kernel(kind) == op) {
+            if (Reducer.combining(kind) == op) {
                 ops[kind.ordinal() * many + type.ordinal()] = handle;
             }
         }
@@ -81,14 +82,5 @@ final class MpiTypes {
     /** The operation for elements of a type that is not a narrow float. */
     long op(ReduceOp.Kind kind, DataType type) {
         return ops[kind.ordinal() * many + type.ordinal()];
-    }
-
-    private static Kernel.Op kernel(ReduceOp.Kind kind) {
-        return switch (kind) {
-            case SUM, AVG, PRE_MUL_SUM -> Kernel.Op.ADD;
-            case PROD -> Kernel.Op.MUL;
-            case MIN -> Kernel.Op.MIN;
-            case MAX -> Kernel.Op.MAX;
-        };
     }
 }
