@@ -102,7 +102,7 @@ class StructureTest {
                     "bench",
                     "bench/jmh");
 
-    /** Packages in the picture: with the rest of one, or with what it has in common with others. */
+    /** A package in the picture: whole, only the end of its name, or with all below it. */
     private static final Pattern DRAWN =
             Pattern.compile("(?<![\\w.])(io\\.jccl(\\.\\w+)*|\\.\\w+)(\\.\\*)?");
 

@@ -22,6 +22,7 @@ import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Random;
 import java.util.Set;
 import java.util.function.Supplier;
@@ -154,7 +155,10 @@ class MemoryPlannerTest {
         rules.put("sgd-momentum", Sgd.withMomentum(0.9));
         for (OptimizerKind kind : OptimizerKind.values()) {
             if (kind != OptimizerKind.ADAFACTOR) {
-                assertEquals(rules.get(kind.label()).moments(), kind.moments(), kind.label());
+                Optimizer rule =
+                        Objects.requireNonNull(
+                                rules.get(kind.label()), kind.label() + ": add its rule here");
+                assertEquals(rule.moments(), kind.moments(), kind.label());
             }
         }
     }
