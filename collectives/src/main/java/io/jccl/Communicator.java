@@ -35,7 +35,8 @@ import org.jspecify.annotations.Nullable;
  * After a {@link JcclException} of an operation the communicator is unusable: the other ranks are
  * notified, further operations throw the same error, and only {@link #abort}, {@link #history},
  * {@link #shrink(List, boolean) shrink} after an error, and {@link #close()} remain valid. The same
- * holds if a host stream drops an operation because of an earlier error of any of its work. The
+ * holds after an {@link Error} in an operation, such as a stack overflow, and if a host stream
+ * drops an operation because of an earlier error of any of its work. The
  * communicator stays usable if {@link Stream#synchronize(java.time.Duration)} reaches its timeout,
  * and if NCCL refuses an argument of a blocking communicator.
  *

@@ -12,12 +12,17 @@ import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.internal.Waits;
+import io.jccl.testkit.Messages;
 import io.jccl.testkit.Workers;
 import io.jccl.testkit.Workers.Worker;
 import java.io.IOException;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
 import java.lang.reflect.Proxy;
+import java.nio.channels.FileChannel;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -523,6 +528,44 @@ class FaultTest {
                                             comm.barrier(comm.device().defaultStream());
                                         }));
         assertInstanceOf(StackOverflowError.class, error.getCause());
+    }
+
+    /** The file behind a receive buffer loses its pages, which the JVM reports as an error. */
+    @Test
+    void afterAnErrorOfTheJvmTheCommunicatorHasFailed(@TempDir Path folder) throws Exception {
+        try (Arena arena = Arena.ofShared();
+                FileChannel file =
+                        FileChannel.open(
+                                folder.resolve("elements"),
+                                StandardOpenOption.CREATE_NEW,
+                                StandardOpenOption.READ,
+                                StandardOpenOption.WRITE)) {
+            MemorySegment mapped = file.map(FileChannel.MapMode.READ_WRITE, 0, 1 << 16, arena);
+            file.truncate(0);
+            Communicator.runLocal(
+                    2,
+                    CommunicatorOptions.DEFAULT.withTimeout(PATIENCE),
+                    comm -> {
+                        Stream stream = comm.device().defaultStream();
+                        if (comm.rank() == 1) {
+                            try (Buffer gone = Buffer.wrap(mapped, DataType.INT8)) {
+                                assertThrows(
+                                        InternalError.class,
+                                        () -> comm.broadcast(gone, 0, stream));
+                            }
+                            String own = Messages.of(JcclException.class, () -> comm.barrier(stream));
+                            assertTrue(own.contains("rank 1 failed in broadcast"), own);
+                            return;
+                        }
+                        try (Buffer whole = comm.device().allocate(DataType.INT8, 1 << 16)) {
+                            String peers =
+                                    Messages.of(
+                                            RankFailedException.class,
+                                            () -> comm.broadcast(whole, 0, stream));
+                            assertTrue(peers.contains("InternalError"), peers);
+                        }
+                    });
+        }
     }
 
     @Test

@@ -214,6 +214,7 @@ public final class ControlBlock {
      * @param printer the rank that prints the reason; -1 for none
      */
     public boolean abort(int rank, AbortKind kind, int printer, String reason) {
+        byte[] text = reason.getBytes(StandardCharsets.UTF_8);
         // Claimed, text written, then published: readers see the complete text.
         if (!LONG.compareAndSet(memory, ABORT_AT, 0L, BEING_WRITTEN)) {
             // The first caller may still be writing, or may have been stopped while writing.
@@ -223,10 +224,12 @@ public final class ControlBlock {
             }
             return false;
         }
-        byte[] text = reason.getBytes(StandardCharsets.UTF_8);
-        setText(ABORT_TEXT_AT, text, ABORT_TEXT_MAX);
         long word = (long) (printer + 1) << 40 | (long) kind.ordinal() << 32 | rank + 1;
-        release(ABORT_AT, word);
+        try {
+            setText(ABORT_TEXT_AT, text, ABORT_TEXT_MAX);
+        } finally {
+            release(ABORT_AT, word);
+        }
         return true;
     }
 

@@ -439,6 +439,7 @@ public abstract class EngineCommunicator implements Communicator {
 
     private Request begin(Stream stream) {
         Objects.requireNonNull(stream, "stream");
+        queue.checkWhole();
         boolean runsInline = runsInline(stream);
         boolean recording = group.isRecording();
         if (recording) {

@@ -7,6 +7,7 @@ import io.jccl.internal.Waits;
 import java.util.ArrayDeque;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
+import org.jspecify.annotations.Nullable;
 
 /**
  * The order of one communicator's operations, and the requests and batches that carry them.
@@ -42,6 +43,9 @@ final class OperationQueue {
     /** Of those, the number that have begun. */
     private volatile long begun;
 
+    /** An error after which the communicator could not be ended. */
+    private volatile @Nullable Error broken;
+
     OperationQueue(EngineCommunicator engine) {
         this.engine = engine;
         this.inline = new Request(engine, engine.size());
@@ -61,6 +65,9 @@ final class OperationQueue {
             awaitEarlier(request);
             engine.execute(request);
             done = true;
+        } catch (Error e) {
+            broke(request, e);
+            throw e;
         } finally {
             engine.flight().ended(request, done);
             request.clear();
@@ -107,6 +114,34 @@ final class OperationQueue {
     private void takeTicket(QueuedWork work) {
         work.ticket = issued;
         issued = work.ticket + 1;
+    }
+
+    // ---- errors of the JVM
+
+    /**
+     * Ends the communicator after an error that the engine does not handle, such as a stack
+     * overflow: it is unknown how much of the operation has happened.
+     */
+    void broke(QueuedWork work, Error error) {
+        // First of all, since the same error may come again; then the next operation does the rest.
+        broken = error;
+        end(work.toString(), error);
+        broken = null;
+    }
+
+    private void end(String where, Error error) {
+        String what = "rank %s failed in %s: %s".formatted(engine.rank(), where, error);
+        engine.fail(new JcclException(what, error));
+    }
+
+    /** Throws if an earlier operation broke. */
+    void checkWhole() {
+        Error error = broken;
+        if (error != null) {
+            end("an earlier operation", error);
+            broken = null;
+            engine.checkUsable();
+        }
     }
 
     /** Number of operations and groups enqueued and not yet completed. */

@@ -44,6 +44,9 @@ public abstract class QueuedWork implements StreamTask {
         try {
             execute();
             done = true;
+        } catch (Error e) {
+            owner.queue.broke(this, e);
+            throw e;
         } finally {
             owner.flight().ended(this, done);
             finish();

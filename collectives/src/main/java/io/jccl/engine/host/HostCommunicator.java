@@ -367,9 +367,9 @@ final class HostCommunicator extends HostRank {
         }
         synchronized (this) {
             if (failure == null && !closed) {
-                failure = why;
                 String text = Objects.requireNonNullElse(why.getMessage(), why.toString());
                 control.abort(rank, ControlBlock.AbortKind.of(why), text);
+                failure = why;
             }
         }
     }
