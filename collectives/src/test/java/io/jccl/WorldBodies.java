@@ -39,6 +39,7 @@ final class WorldBodies {
         bodies.put("shrinkLeavesRanksOut", WorldBodies::shrinkLeavesRanksOut);
         bodies.put("shrinkGoesOnAfterAFailure", WorldBodies::shrinkGoesOnAfterAFailure);
         bodies.put("shrinkGivesUp", WorldBodies::shrinkGivesUp);
+        bodies.put("shrinkNoticesARankThatHasLeft", WorldBodies::shrinkNoticesARankThatHasLeft);
         bodies.put("buffersDoNotOverlap", WorldBodies::buffersDoNotOverlap);
         bodies.put("buffersOutliveTheCommunicator", WorldBodies::buffersOutliveTheCommunicator);
         bodies.put("messagesKeepTheirOrder", WorldBodies::messagesKeepTheirOrder);
@@ -186,6 +187,24 @@ final class WorldBodies {
             // Until then rank 2 is there, and does something else.
             other.barrier(other.device().defaultStream());
         }
+    }
+
+    /** Rank 2 is alive, but has closed the communicator. */
+    private static void shrinkNoticesARankThatHasLeft(Communicator comm) {
+        Communicator part = part(comm, 0, comm.rank());
+        if (comm.rank() < 2) {
+            String message =
+                    Messages.of(RankFailedException.class, () -> part.shrink(List.of(), true));
+            check(
+                    message.contains("rank 2")
+                            && message.contains("closed its communicator while ranks met"),
+                    message);
+            try (Communicator two = part.shrink(List.of(2), true)) {
+                checkEquals(1, sum(two, two.rank()), "sum without rank 2");
+            }
+        }
+        part.close();
+        comm.barrier(comm.device().defaultStream());
     }
 
     private static void splitsMayBeSplit(Communicator comm) {

@@ -48,8 +48,10 @@ public final class ControlBlock {
     /** A random number, written last when the control memory of a run is ready. */
     static final long NONCE_AT = 16;
 
-    /** Not 0 when all ranks have joined. */
-    public static final long GO_AT = 64;
+    /** 1 when all ranks have joined. */
+    static final long GO_AT = 64;
+
+    private static final long APART = -1;
 
     private static final long ABORT_AT = 128;
     private static final long ABORT_TEXT_AT = 136;
@@ -201,6 +203,22 @@ public final class ControlBlock {
                 default -> FAILED;
             };
         }
+    }
+
+    /**
+     * Decides for all ranks whether they begin together. The first call of all counts.
+     *
+     * @return what has been decided
+     */
+    public boolean decide(boolean together) {
+        long mine = together ? 1 : APART;
+        long decided = (long) LONG.compareAndExchange(memory, GO_AT, 0L, mine);
+        return (decided == 0 ? mine : decided) > 0;
+    }
+
+    /** Whether {@link #decide} has let the ranks begin. */
+    public boolean together() {
+        return acquire(GO_AT) > 0;
     }
 
     /** Records why the communicator ended; only the first call counts, and returns true. */

@@ -425,18 +425,20 @@ final class HostCommunicator extends HostRank {
     @Override
     public Communicator shrink(List<Integer> excluded, boolean abort) {
         int[] left = remaining(excluded);
-        if (closed) {
-            throw new IllegalStateException("the communicator of rank " + rank + " is closed");
+        if (closed || !abort) {
+            checkUsable();
         }
         if (abort) {
             abort("ranks " + Arrays.toString(left) + " continue in their own communicator");
         } else {
-            checkUsable();
             refuseWhilePending("shrink");
         }
-        int own = Arrays.binarySearch(left, rank);
-        SharedMemoryTransport child = fabric.shrink(rank, left, own, options.timeout());
-        return made(child, own);
+        try {
+            int own = Arrays.binarySearch(left, rank);
+            return made(fabric.shrink(rank, left, own, options.timeout()), own);
+        } catch (IllegalStateException e) {
+            throw closed ? named(e) : e; // another thread has closed it, with its memory
+        }
     }
 
     private HostCommunicator made(SharedMemoryTransport child, int own) {

@@ -232,13 +232,11 @@ final class ProcessTransport extends SharedMemoryTransport {
     SharedMemoryTransport shrink(int rank, int[] members, int own, Duration timeout) {
         int[] jobRanks = Arrays.stream(members).map(m -> this.members[m]).toArray();
         String childName = name + ".s" + Integer.toHexString(Arrays.hashCode(jobRanks));
-        try (Regroup meeting = new Regroup(rank, timeout)) {
+        try (Regroup meeting = new Regroup(this, rank, members, timeout)) {
             return meeting.processes(
                     job,
                     "ctl-" + childName,
                     own,
-                    members,
-                    this::isAlive,
                     (control, childArena) ->
                             new ProcessTransport(
                                     job, control, childArena, childName, jobRanks, own, home));

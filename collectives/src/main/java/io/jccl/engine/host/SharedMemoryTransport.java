@@ -76,8 +76,8 @@ abstract sealed class SharedMemoryTransport permits ThreadTransport, ProcessTran
             int rank, long number, int colour, int[] members, Runnable barrier);
 
     /**
-     * The transport of the remaining ranks, which all call it with equal arguments. It does not use
-     * the memory of this one, which a dead rank may have left in any state.
+     * The transport of the remaining ranks, which all call it with equal arguments. Of the memory
+     * of this one, which a dead rank may have left in any state, it reads the closed flags only.
      *
      * @param own this rank's index among them
      */

@@ -191,8 +191,8 @@ final class ThreadTransport extends SharedMemoryTransport {
                                         Arena.ofAuto(),
                                         true,
                                         id + ".s" + Integer.toHexString(key.hashCode())));
-        try (Regroup meeting = new Regroup(rank, timeout)) {
-            meeting.threads(child.came, child.control, own);
+        try (Regroup meeting = new Regroup(this, rank, members, timeout)) {
+            meeting.threads(child.came, child.control);
         } finally {
             // A rank that joins after another has given up finds no others here.
             children.remove(key, child);

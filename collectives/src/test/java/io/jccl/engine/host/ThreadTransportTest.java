@@ -3,8 +3,12 @@ package io.jccl.engine.host;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.jccl.CollectiveTimeoutException;
 import io.jccl.Communicator;
+import io.jccl.RankFailedException;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
@@ -33,6 +37,43 @@ class ThreadTransportTest {
         assertFalse(child.control.memory.scope().isAlive());
         parent.leave(0);
         parent.leave(1);
+    }
+
+    private static void leave(SharedMemoryTransport... all) {
+        for (SharedMemoryTransport each : all) {
+            each.leave(0);
+            each.leave(1);
+        }
+    }
+
+    /** Its own deadline has passed, but the other one uses the new communicator already. */
+    @Test
+    void noRankGivesUpOnceTheOthersGoOn() {
+        ThreadTransport parent = new ThreadTransport(2);
+        ThreadTransport child = new ThreadTransport(2);
+        assertTrue(child.control.decide(true));
+        try (Regroup meeting = new Regroup(parent, 1, BOTH, Duration.ofNanos(1))) {
+            meeting.threads(new CountDownLatch(2), child.control);
+        }
+        assertFalse(child.control.aborted());
+        leave(parent, child);
+    }
+
+    /** All have come, but one of them has given up before it saw that. */
+    @Test
+    void noRankGoesOnOnceAnotherHasGivenUp() {
+        ThreadTransport parent = new ThreadTransport(2);
+        ThreadTransport child = new ThreadTransport(2);
+        CountDownLatch came = new CountDownLatch(2);
+        Regroup hasty = new Regroup(parent, 1, BOTH, Duration.ofNanos(1));
+        assertThrows(
+                CollectiveTimeoutException.class, () -> hasty.threads(came, child.control));
+        Regroup late = new Regroup(parent, 0, BOTH, Duration.ofMinutes(1));
+        Throwable error =
+                assertThrows(RankFailedException.class, () -> late.threads(came, child.control));
+        String message = String.valueOf(error.getMessage());
+        assertTrue(message.startsWith("rank 1 gave up: rank 1 waited PT0.000000001S"), message);
+        leave(parent, child);
     }
 
     @Test
