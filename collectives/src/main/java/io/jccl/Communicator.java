@@ -582,9 +582,10 @@ public interface Communicator extends AutoCloseable {
      * the new one.
      *
      * <p>With {@code abort} it also works after a failure, so that the survivors of a rank that
-     * died can continue; docs/launching.md shows how they agree on the remaining ranks. On NCCL
-     * they join again through the store of this communicator; without {@code abort} it needs NCCL
-     * 2.27.
+     * died can continue; docs/launching.md shows how they agree on the remaining ranks. It then
+     * returns on all remaining ranks that are alive, or throws on all; the host engine does so
+     * without {@code abort} too. On NCCL they join again through the store of this communicator;
+     * without {@code abort} it needs NCCL 2.27.
      *
      * @param excluded ranks to leave out, not this one; none for a communicator of all
      * @param abort whether to end operations in flight first, as after a failure; this communicator
@@ -593,7 +594,7 @@ public interface Communicator extends AutoCloseable {
      * @throws IllegalArgumentException if the list contains this rank, or one that does not exist
      * @throws IllegalStateException within {@link Group#run}, or without abort while operations are
      *     enqueued; nothing changes
-     * @throws RankFailedException if a remaining rank ends or gives up during the call; exclude it
+     * @throws RankFailedException if a remaining rank ends, has left or gives up; exclude it
      *     too, and call again
      * @throws CollectiveTimeoutException if a remaining rank does not call it in time
      * @throws UnsupportedOperationException if the engine does not support it, such as MPI

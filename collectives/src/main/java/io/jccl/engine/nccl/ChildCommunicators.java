@@ -142,9 +142,10 @@ final class ChildCommunicators {
         rank.issued().detach();
         List<Integer> remaining =
                 IntStream.range(0, rank.size()).boxed().filter(r -> !excluded.contains(r)).toList();
+        Membership rest = members.without("without" + ++attempts, remaining);
         NcclRank made =
                 NcclEngine.join(
-                        members.without("without" + ++attempts, remaining),
+                        rest,
                         device,
                         options,
                         List.of(
@@ -152,6 +153,14 @@ final class ChildCommunicators {
                                         "ranks to leave out",
                                         excluded.toString(),
                                         "pass the same list to shrink on all that remain")));
+        try {
+            // NCCL may have failed on some of the ranks only.
+            rest.confirm(options.timeout());
+        } catch (RuntimeException e) {
+            made.abort(String.valueOf(e.getMessage()));
+            made.close();
+            throw e;
+        }
         made.afterClose(rank.afterClose());
         rank.afterClose(null);
         return Descendants.add(rank, made);

@@ -8,10 +8,12 @@ import io.jccl.bootstrap.RankInfo;
 import io.jccl.bootstrap.StoreHandshake;
 import io.jccl.error.JcclException;
 import io.jccl.error.JcclTimeoutException;
+import io.jccl.internal.Deadline;
 import io.jccl.rendezvous.Store;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.atomic.AtomicIntegerArray;
@@ -28,6 +30,12 @@ final class Membership {
     private static final String FAILED = "failed";
     private static final String DISAGREEMENT = "disagreement";
     private static final String ASK = "ask";
+
+    /** Whether all have made the communicator: not empty if so, empty if one has given up before. */
+    private static final String DECIDED = "decided";
+
+    private static final byte[] TOGETHER = {1};
+    private static final byte[] APART = {};
 
     private static final String FLIGHT = "flight";
     private static final String REPORT = "report";
@@ -228,6 +236,48 @@ final class Membership {
                             ("rank 0 did not publish the %s of communicator '%s' within %s: look"
                                             + " at its output, or raise the timeout")
                                     .formatted(what, name, timeout));
+                }
+            }
+        }
+    }
+
+    /**
+     * Waits until all ranks have made the communicator. All return or none does: who wants to give
+     * up after all have made it returns as well, and meets the failure in its first operation.
+     */
+    void confirm(Duration timeout) {
+        try {
+            if (store.add(key("made"), 1) == size) {
+                store.compareAndSet(key(DECIDED), null, TOGETHER);
+            }
+            awaitDecision(System.nanoTime() + Deadline.nanos(timeout), timeout);
+        } catch (RuntimeException e) {
+            store.compareAndSet(key(DECIDED), null, APART);
+            if (!Arrays.equals(store.get(key(DECIDED)), TOGETHER)) {
+                throw e;
+            }
+        }
+    }
+
+    private void awaitDecision(long deadline, Duration timeout) {
+        while (true) {
+            long left = Math.max(deadline - System.nanoTime(), 0);
+            try {
+                byte[] decided =
+                        store.await(key(DECIDED), Duration.ofNanos(Math.min(left, 200_000_000)));
+                if (Arrays.equals(decided, TOGETHER)) {
+                    return;
+                }
+                throwIfFailed();
+                throw new RankFailedException(
+                        "communicator '" + name + "' cannot be made: a rank gave up");
+            } catch (JcclTimeoutException e) {
+                throwIfFailed();
+                if (left == 0) {
+                    throw new CollectiveTimeoutException(
+                            ("rank %s waited %s until all other ranks have made communicator '%s':"
+                                            + " look at their output, or raise the timeout")
+                                    .formatted(rank, timeout, name));
                 }
             }
         }
