@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.topology.TopologyFormatException;
+import java.util.Locale;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
@@ -43,10 +44,31 @@ class LabelsTest {
                 "[1,0]<stdout>:",
                 "[pod/nccl-0/main] ",
                 "2026-03-01T12:00:00.123456789Z ",
-                "2026-03-01T12:00:00Z 0: "
+                "2026-03-01T12:00:00Z 0: ",
+                "worker-1  | ",
+                "(pid=7) ",
+                "(Worker pid=123, ip=10.0.0.1) "
             })
     void labelsAreTakenOff(String label) {
         assertEquals(read(DUMP), read(labelled(label)));
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"%6d\t", "%d:", "%d: ", "%4d  ", "%3d | "})
+    void numbersOfLinesAreTakenOff(String format) {
+        StringBuilder numbered = new StringBuilder();
+        int number = 9;
+        for (String line : DUMP.split("\n", -1)) {
+            numbered.append(String.format(Locale.ROOT, format, number++)).append(line).append('\n');
+        }
+        assertEquals(read(DUMP), read(numbered.toString()));
+    }
+
+    /** A table may begin with the name of the row. */
+    @Test
+    void tablesHaveNoLabels() {
+        String table = "-- | GPU0 | GPU1\nGPU0 | X | NV12\nGPU1 | NV12 | X\n";
+        assertEquals("NV12", read(table).codes().get(0).get(1).text());
     }
 
     /** As srun -l mixes them. */
