@@ -17,6 +17,11 @@ final class MatrixParser {
 
     private MatrixParser() {}
 
+    /** Whether a text has a matrix, readable or not. */
+    static boolean isIn(List<Text.Line> lines) {
+        return find(lines, 0) != null;
+    }
+
     /**
      * Reads the matrix of a text: if there are several, the first that shows NVLinks, else the
      * first that shows paths, else the first.

@@ -90,11 +90,19 @@ final class NvlinkParser {
         }
         List<GpuLinks> gpus = new ArrayList<>();
         for (int index : order) {
+            List<Lane> links = lanes.getOrDefault(index, List.of());
+            int last = links.stream().mapToInt(Lane::index).max().orElse(-1);
+            if (links.size() <= last && warnings.size() < 100) {
+                warnings.add(
+                        Warning.of(
+                                "GPU %s has a link %s, but only %s of its links are in the text"
+                                        .formatted(index, last, links.size())));
+            }
             gpus.add(
                     new GpuLinks(
                             index,
                             models.getOrDefault(index, ""),
-                            lanes.getOrDefault(index, List.of())));
+                            links));
         }
         return new NvlinkStatus(gpus, warnings);
     }

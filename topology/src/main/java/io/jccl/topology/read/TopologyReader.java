@@ -7,12 +7,13 @@ import io.jccl.topology.Warning;
 import io.jccl.topology.nccl.TopologyXml;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.jspecify.annotations.Nullable;
 
 /**
  * Reads the topology of a machine from a text: what {@code nvidia-smi topo -m}, {@code -mp}, {@code
- * -p2p} or {@code nvlink -s} printed, with any text around it, or NCCL's topology XML. Safe for use
+ * -p2p} or {@code nvlink -s} printed, or NCCL's topology XML, with any text around it. Safe for use
  * by many threads.
  *
  * {@snippet class="snippets.Topologies" region="read"}
@@ -55,6 +56,9 @@ public final class TopologyReader {
                             "\\bICN\\d|\\bPPU\\d|ppu-smi", "output of ppu-smi of Alibaba's PPUs"));
 
     private static final Pattern ICN = Pattern.compile("ICN\\d+");
+
+    private static final Pattern SYSTEM = Pattern.compile("<system\\s+version=");
+    private static final String SYSTEM_END = "</system>";
 
     private TopologyReader() {}
 
@@ -122,15 +126,14 @@ public final class TopologyReader {
      */
     public static Reading read(String text, ReadOptions options) {
         if (isXml(text, options)) {
-            Topology xml;
-            try {
-                xml = TopologyXml.read(text, options.lenient(), options.name());
-            } catch (TopologyFormatException e) {
-                throw HWLOC.sign.matcher(text).find() ? HWLOC.at(0, 0) : e;
-            }
-            return new Reading(TopologyOverrides.of(xml, options, List.of()), null);
+            return xml(text, options);
         }
         List<Text.Line> lines = Text.lines(text);
+        if (options.format() == Format.AUTO
+                && SYSTEM.matcher(text).find()
+                && !MatrixParser.isIn(lines)) {
+            return xml(text, options);
+        }
         Dump dump = dump(text, lines, options);
         ReadOptions known = options;
         if (!(dump instanceof NvlinkStatus) && options.nvlinks() == null) {
@@ -211,10 +214,35 @@ public final class TopologyReader {
         return new PathMatrix(gpus, List.of(), cells, all);
     }
 
-    private static boolean isXml(String text, ReadOptions options) {
-        if (options.format() != Format.AUTO) {
-            return options.format() == Format.NCCL_XML;
+    /** Of several topologies the first; lines keep their numbers. */
+    private static Reading xml(String text, ReadOptions options) {
+        String xml = text;
+        Matcher start = SYSTEM.matcher(text);
+        if (!startsAsXml(text) && start.find()) {
+            long before = text.substring(0, start.start()).chars().filter(c -> c == '\n').count();
+            int end = text.indexOf(SYSTEM_END, start.start());
+            xml =
+                    "\n".repeat((int) before)
+                            + text.substring(
+                                    start.start(),
+                                    end < 0 ? text.length() : end + SYSTEM_END.length());
         }
+        Topology read;
+        try {
+            read = TopologyXml.read(xml, options.lenient(), options.name());
+        } catch (TopologyFormatException e) {
+            throw HWLOC.sign.matcher(text).find() ? HWLOC.at(0, 0) : e;
+        }
+        return new Reading(TopologyOverrides.of(read, options, List.of()), null);
+    }
+
+    private static boolean isXml(String text, ReadOptions options) {
+        return options.format() == Format.AUTO
+                ? startsAsXml(text)
+                : options.format() == Format.NCCL_XML;
+    }
+
+    private static boolean startsAsXml(String text) {
         int i = 0;
         while (i < text.length()
                 && (Character.isWhitespace(text.charAt(i)) || text.charAt(i) == '\ufeff')) {

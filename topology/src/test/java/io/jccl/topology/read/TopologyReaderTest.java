@@ -476,6 +476,57 @@ class TopologyReaderTest {
         assertEquals(90, TopologyReader.topology(s, STRICT).gpus().get(0).sm());
     }
 
+    /** Issues have listings with parts left out. */
+    @Test
+    void nvlinksThatAreLeftOutAreReported() {
+        NvlinkStatus s =
+                assertInstanceOf(
+                        NvlinkStatus.class,
+                        TopologyReader.dump(
+                                "GPU 0: NVIDIA H100\n\t Link 0: 26.562 GB/s\n\t [...]\n"
+                                        + "\t Link 17: 26.562 GB/s\n"
+                                        + "GPU 1: NVIDIA H100\n\t Link 1: 26.562 GB/s\n"
+                                        + "\t Link 0: <inactive>\n",
+                                STRICT));
+        assertEquals(1, s.warnings().size(), s::toString);
+        contains(s.warnings().get(0).message(), "GPU 0", "link 17", "only 2");
+    }
+
+    /** In an issue, a log or behind a prompt; a matrix in the same text comes first. */
+    @Test
+    void xmlIsReadInAText() {
+        String xml =
+                """
+                <system version="1">
+                  <cpu numaid="0" affinity="ff" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85">
+                    <pci busid="0000:01:00.0" class="0x030200" link_speed="16.0 GT/s PCIe" link_width="16">
+                      <gpu dev="0" sm="80"/>
+                    </pci>
+                    <pci busid="0000:02:00.0" class="0x030200" link_speed="16.0 GT/s PCIe" link_width="16">
+                      <gpu dev="1" sm="80"/>
+                    </pci>
+                  </cpu>
+                </system>
+                """;
+        String text = "GPU 0: NVIDIA A100\n$ cat topo.xml\n```\n%s```\nAny clue?\n";
+        for (ReadOptions options : List.of(STRICT, STRICT.withFormat(Format.NCCL_XML))) {
+            Topology t = TopologyReader.topology(text.formatted(xml), options);
+            assertEquals(2, t.gpus().size());
+            assertEquals(80, t.gpus().get(1).sm());
+            TopologyFormatException e =
+                    assertThrows(
+                            TopologyFormatException.class,
+                            () ->
+                                    TopologyReader.topology(
+                                            text.formatted(xml.replace("</cpu>", "")), options));
+            assertEquals(13, e.line());
+        }
+        Topology matrix =
+                TopologyReader.topology(
+                        "\tGPU0\tGPU1\nGPU0\t X \tNV4\nGPU1\tNV4\t X \n" + xml, STRICT);
+        assertEquals("NV4", matrix.code(0, 1).text());
+    }
+
     @Test
     void lookAlikesAreNamed() {
         contains(error("\tGPU0\tGPU1\nGPU0\t X \tICN4\nGPU1\tICN4\t X \n"), "ICN4", "ppu-smi");
