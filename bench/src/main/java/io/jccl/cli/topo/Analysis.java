@@ -37,11 +37,16 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.function.Function;
+import java.util.regex.Pattern;
 import java.util.stream.IntStream;
 import org.jspecify.annotations.Nullable;
 
 /** Analyses a topology, from its text to the findings. */
 public final class Analysis {
+    /** In messages about texts of machines that have no nvidia-smi. */
+    private static final Pattern OTHER_MACHINE =
+            Pattern.compile("amd-smi of AMD,|RCCL, AMD's NCCL|ppu-smi of Alibaba's PPUs");
+
     /** Chunk size of a simulation, unless it leads to more than this many chunks. */
     private static final long CHUNK = 256 << 10;
 
@@ -166,8 +171,11 @@ public final class Analysis {
             return new Analysis(read.topology(), read.dump(), request);
         } catch (TopologyFormatException e) {
             String message = name + ": " + e.getMessage() + lenient(text, options);
+            boolean advised = message.contains("nvidia-smi topo -m >");
             throw new IllegalArgumentException(
-                    message.contains("nvidia-smi topo -m >") ? message : message + TopologyText.HOW,
+                    advised || OTHER_MACHINE.matcher(message).find()
+                            ? message
+                            : message + TopologyText.HOW,
                     e);
         }
     }
@@ -179,10 +187,13 @@ public final class Analysis {
         }
         try {
             Topology rest = TopologyReader.topology(text, options.withLenient(true));
-            return "; --lenient reads " + Text.count(rest.gpus().size(), "GPU") + " of it";
+            if (!rest.gpus().isEmpty()) {
+                return "; --lenient reads " + Text.count(rest.gpus().size(), "GPU") + " of it";
+            }
         } catch (TopologyFormatException e) {
-            return "; --lenient does not help";
+            // As without.
         }
+        return "; --lenient does not help";
     }
 
     private static ReadOptions options(String name, Request request) throws IOException {

@@ -77,8 +77,8 @@ public final class TextReport {
             figures(plan.bandwidthGBps(), plan.boundGBps(), plan.bound());
             if (plan.channels().stream().anyMatch(TextReport::branches)) {
                 out.wrapped(
-                        "NCCL cannot run trees that branch within a machine: it reaches what is"
-                                + " predicted for rings below, and --graph-xml writes these.");
+                        "NCCL cannot run trees that branch within a machine: it reaches at most"
+                                + " what is predicted below, and --graph-xml writes rings.");
             }
         } else if (cluster != null) {
             out.line(

@@ -183,6 +183,25 @@ class TopoAnswersTest {
                 err::toString);
     }
 
+    /** Nothing is advised that yields nothing. */
+    @Test
+    void refusalsAdviseWhatHelps() throws IOException {
+        String clouds =
+                "<system version='1'><cpu numaid='0'>"
+                        + "<pci busid='0000:00:16.0'/></cpu></system>";
+        assertEquals(2, execute("--file", file(clouds).toString()));
+        assertTrue(err.toString().contains("--lenient does not help"), err::toString);
+        assertTrue(err.toString().contains("nvidia-smi topo -m > dump.txt"), err::toString);
+        for (String other :
+                List.of(
+                        "=== ROCm System Management Interface ===\n  GPU0  GPU1\n",
+                        "\tGPU0\tGPU1\nGPU0\t X \tICN4\nGPU1\tICN4\t X \n",
+                        clouds.replace("version='1'", "version='2'"))) {
+            assertEquals(2, execute("--file", file(other).toString()));
+            assertFalse(err.toString().contains("make one on the machine"), err::toString);
+        }
+    }
+
     @Test
     void bestIsChecked() {
         for (String count : List.of("1", "9", "-2")) {
@@ -413,6 +432,39 @@ class TopoAnswersTest {
         assertEquals(0, execute(few), err::toString);
         assertTrue(out.toString().contains("Not all are NCCL's: tree is the plan"), out::toString);
         assertFalse(out.toString().contains("NCCL chooses"), out::toString);
+    }
+
+    /** Over PCIe NCCL's trees are one chain, which is no wider than its ring. */
+    @Test
+    void treesOverPcieAreNotChosen() throws IOException {
+        String pairs =
+                """
+                        GPU0    GPU1    GPU2    GPU3    CPU Affinity    NUMA Affinity
+                GPU0     X      NV12    SYS     SYS     0-23            0
+                GPU1    NV12     X      SYS     SYS     24-47           1
+                GPU2    SYS     SYS      X      NV12    48-71           2
+                GPU3    SYS     SYS     NV12     X      72-95           3
+                """;
+        assertEquals(0, execute("--file", file(pairs).toString()), err::toString);
+        assertTrue(out.toString().contains("at most what is predicted below"), out::toString);
+        assertTrue(out.toString().contains("NCCL chooses ring for large"), out::toString);
+        assertFalse(out.toString().contains("tree simple"), out::toString);
+    }
+
+    /** Of small sizes a log has the time, and 0.00 GB/s. */
+    @Test
+    void ratiosComeFromTimes() throws IOException {
+        String small = "8  2  float  sum  34.7  0.00  0.00  N/A  34.7  0.00  0.00  N/A\n";
+        String[] line = {
+            "--file", switched(12).toString(), "--gpu-model", "A100",
+            "--measured", file(RANKS + A100 + small).toString()
+        };
+        assertEquals(0, execute(line), err::toString);
+        assertTrue(
+                Pattern.compile("\n  8 +0.00 +0.00 +\\+-65% +1.0\\d +as expected")
+                        .matcher(out.toString())
+                        .find(),
+                out::toString);
     }
 
     /** NCCL's own rule: P2P through CPUs for two GPUs on AMD only. */

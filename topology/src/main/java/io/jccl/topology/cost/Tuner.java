@@ -82,7 +82,7 @@ final class Tuner {
         PlannedRate rings = planned(Planner::rings);
         PlannedRate exchange = planned(Planner::exchange);
         ring(rings);
-        tree(planned(Planner::trees));
+        tree(trees(rings));
         nvls();
         pat(Math.min(rings.busbwGBps(), nics));
         direct(exchange);
@@ -118,6 +118,19 @@ final class Tuner {
         return local == 1
                 ? PlannedRate.ALONE
                 : PlannedRate.of(plans, t, op, gpus, p.bridgeOverhead);
+    }
+
+    /**
+     * NCCL's trees are chains inside a machine, and as many as its rings (2.30, src/init.cc, lines
+     * 1184 and 1185). Over PCIe that is one: what is narrower than 25 GB/s is not doubled
+     * (src/graph/search.cc, line 1039), and a chain passes the narrowest link that the ring does.
+     */
+    private PlannedRate trees(PlannedRate rings) {
+        PlannedRate trees = planned(Planner::trees);
+        boolean chains = op == Operation.ALL_REDUCE && machines == 1 && !trees.nvlink();
+        return chains && rings.busbwGBps() > 0 && rings.busbwGBps() < trees.busbwGBps()
+                ? rings
+                : trees;
     }
 
     /** One per NIC; within a machine one for each 20 GB/s, which is an NVLink. */
