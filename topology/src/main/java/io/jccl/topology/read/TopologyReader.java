@@ -57,8 +57,8 @@ public final class TopologyReader {
 
     private static final Pattern ICN = Pattern.compile("ICN\\d+");
 
-    private static final Pattern SYSTEM = Pattern.compile("<system\\s+version=");
-    private static final String SYSTEM_END = "</system>";
+    /** NCCL's XML; graphs are refused by name. */
+    private static final Pattern XML = Pattern.compile("<(system|graphs)\\s+version=");
 
     private TopologyReader() {}
 
@@ -130,7 +130,7 @@ public final class TopologyReader {
         }
         List<Text.Line> lines = Text.lines(text);
         if (options.format() == Format.AUTO
-                && SYSTEM.matcher(text).find()
+                && XML.matcher(text).find()
                 && !MatrixParser.isIn(lines)) {
             return xml(text, options);
         }
@@ -217,15 +217,16 @@ public final class TopologyReader {
     /** Of several topologies the first; lines keep their numbers. */
     private static Reading xml(String text, ReadOptions options) {
         String xml = text;
-        Matcher start = SYSTEM.matcher(text);
+        Matcher start = XML.matcher(text);
         if (!startsAsXml(text) && start.find()) {
             long before = text.substring(0, start.start()).chars().filter(c -> c == '\n').count();
-            int end = text.indexOf(SYSTEM_END, start.start());
+            String last = "</" + start.group(1) + ">";
+            int end = text.indexOf(last, start.start());
             xml =
                     "\n".repeat((int) before)
                             + text.substring(
                                     start.start(),
-                                    end < 0 ? text.length() : end + SYSTEM_END.length());
+                                    end < 0 ? text.length() : end + last.length());
         }
         Topology read;
         try {

@@ -521,6 +521,10 @@ class TopologyReaderTest {
                                             text.formatted(xml.replace("</cpu>", "")), options));
             assertEquals(13, e.line());
         }
+        contains(
+                error(text.formatted("<graphs version=\"1\">\n</graphs>\n")),
+                "line 4",
+                "NCCL's graph XML");
         Topology matrix =
                 TopologyReader.topology(
                         "\tGPU0\tGPU1\nGPU0\t X \tNV4\nGPU1\tNV4\t X \n" + xml, STRICT);
