@@ -16,6 +16,7 @@ import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.api.parallel.Execution;
@@ -106,6 +107,26 @@ class FlightFaultTest {
                                 .orElseThrow(() -> new AssertionError("no history of rank " + end));
                 String json = Files.readString(file);
                 contains(json, "\"jcclFlight\":1", "\"rank\":" + r, pending);
+            }
+        }
+    }
+
+    /** Each rank fails in the communicator in which it waits, and tells of the other one too. */
+    @Test
+    void ranksThatWaitInTwoCommunicatorsLeaveTheHistoriesOfBoth() throws IOException {
+        try (Workers workers = world("host")) {
+            workers.startAll(FlightWorker.class, "cross", seconds("host"), "1");
+            for (int r = 0; r < RANKS; r++) {
+                of(workers, r).await("CLOSED " + r, PATIENCE);
+            }
+        }
+        try (Stream<Path> files = Files.list(folder.resolve("flight"))) {
+            List<String> names = files.map(f -> f.getFileName().toString()).toList();
+            for (String end : List.of("_0-rank", "_0.1.0-rank")) {
+                for (int r = 0; r < RANKS; r++) {
+                    String name = end + r + ".json";
+                    assertTrue(names.stream().anyMatch(n -> n.endsWith(name)), names::toString);
+                }
             }
         }
     }

@@ -63,7 +63,9 @@ final class FlightWorker {
                 }
             }
             say("RUNNING " + comm.rank());
-            if (falls && (what.equals("skip") || what.equals("never"))) {
+            if (what.equals("cross")) {
+                cross(comm, falls);
+            } else if (falls && (what.equals("skip") || what.equals("never"))) {
                 dawdle();
             } else if (falls && what.equals("other")) {
                 wrongTurn(comm);
@@ -83,6 +85,14 @@ final class FlightWorker {
             say("HISTORY " + comm.rank() + " " + comm.history().toText().replace('\n', '|'));
         }
         say("CLOSED " + comm.rank());
+    }
+
+    /** Two communicators in another order. */
+    private static void cross(Communicator comm, boolean falls) {
+        try (Communicator other = comm.split(0, comm.rank())) {
+            work(falls ? other : comm);
+            work(falls ? comm : other);
+        }
     }
 
     private static void say(String line) {

@@ -7,6 +7,9 @@ import io.jccl.flight.FlightRecorder;
 import io.jccl.flight.FlightSettings;
 import io.jccl.flight.RankStatus;
 import io.jccl.flight.StatusPoller;
+import java.util.Collections;
+import java.util.Set;
+import java.util.WeakHashMap;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
@@ -19,15 +22,27 @@ import java.util.concurrent.atomic.AtomicBoolean;
 public final class FlightLog {
     private static final System.Logger LOG = System.getLogger("io.jccl");
 
+    /** Those of this process's open communicators; unreachable ones are dropped. */
+    private static final Set<FlightLog> OPEN =
+            Collections.newSetFromMap(new WeakHashMap<FlightLog, Boolean>());
+
     private final EngineCommunicator owner;
     private final boolean completesLater;
     private final FlightRecorder recorder = new FlightRecorder(FlightSettings.capacity());
-    private final AtomicBoolean historyLeft = new AtomicBoolean();
     private final AtomicBoolean statusLogged = new AtomicBoolean();
+
+    /** Whether it has failed; like the next one only used while {@link #OPEN} is held. */
+    private boolean failed;
+
+    /** Whether its history was written, perhaps when another communicator failed. */
+    private boolean left;
 
     FlightLog(EngineCommunicator owner, boolean completesLater) {
         this.owner = owner;
         this.completesLater = completesLater;
+        synchronized (OPEN) {
+            OPEN.add(this);
+        }
     }
 
     /** The recorder itself, for what engines poll. */
@@ -59,15 +74,31 @@ public final class FlightLog {
 
     /**
      * Records where the engine failed, and writes the history to {@code JCCL_FLIGHT_DIR} if that is
-     * set. Only the first call counts.
+     * set, with those of the process's other communicators: ranks that wait for each other in two
+     * of them fail in one only, and the other tells what they had not called. Only the first call
+     * counts.
      *
      * @param error thrown on this thread
      */
     public void failed(Throwable error) {
         recorder.failed(error);
-        if (historyLeft.compareAndSet(false, true)) {
-            FlightDump.leave(owner.rank(), owner::history);
+        synchronized (OPEN) {
+            if (failed) {
+                return;
+            }
+            failed = true;
+            leaveHistory();
+            for (FlightLog other : OPEN) {
+                if (!other.left) {
+                    other.leaveHistory();
+                }
+            }
         }
+    }
+
+    private void leaveHistory() {
+        left = true;
+        FlightDump.leave(owner.rank(), this::history);
     }
 
     /** Logs the progress of all ranks; only the first call counts. */
@@ -94,6 +125,9 @@ public final class FlightLog {
     /** Ends the history: the communicator is closed. */
     public void close() {
         StatusPoller.stopClock(recorder);
+        synchronized (OPEN) {
+            OPEN.remove(this);
+        }
     }
 
     void note(Request request, boolean queued, boolean grouped) {
