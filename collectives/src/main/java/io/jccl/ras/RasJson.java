@@ -27,7 +27,9 @@ final class RasJson {
                     "internal error",
                     "invalid argument",
                     "invalid usage",
-                    "remote process error");
+                    "remote process error",
+                    "operation in progress",
+                    "timeout");
 
     private static final List<String> STATES =
             List.of("NOCOMM", "INIT", "RUNNING", "FINALIZE", "ABORT");
@@ -113,7 +115,7 @@ final class RasJson {
             int code = (int) number(map(rank, "status"), what, 0);
             if (code != 0 && code != IN_PROGRESS) {
                 errors.add("ERROR");
-                String name = code < RESULTS.size() ? RESULTS.get(code) : "error " + code;
+                String name = code > 0 && code < RESULTS.size() ? RESULTS.get(code) : "error " + code;
                 add(
                         Kind.ERROR,
                         hash,
@@ -170,17 +172,17 @@ final class RasJson {
     }
 
     private void add(Kind kind, String hash, Map<?, ?> rank, String what) {
-        findings.add(
-                new Finding(
-                        kind,
-                        hash,
-                        (int) number(rank, "rank", -1),
-                        "%s (GPU %s of process %s on node %s)"
+        long process = number(rank, "pid", -1);
+        // NCCL does not know the process of a rank that it has forgotten.
+        String who =
+                process < 0
+                        ? ""
+                        : " (GPU %s of process %s on node %s)"
                                 .formatted(
-                                        what,
                                         number(rank, "cuda_dev", -1),
-                                        number(rank, "pid", -1),
-                                        text(rank, "host", "?"))));
+                                        process,
+                                        text(rank, "host", "?"));
+        findings.add(new Finding(kind, hash, (int) number(rank, "rank", -1), what + who));
     }
 
     private static Map<?, ?> map(Map<?, ?> from, String key) {

@@ -108,6 +108,23 @@ class RasClientTest {
         assertEquals("MISMATCH", r.groups().get(0).errors());
     }
 
+    /** NCCL prints -1 for the process of a rank that it cannot find. */
+    @Test
+    void timeoutsAreNamedAndUnknownProcessesAreNot() throws IOException {
+        RasReport r =
+                ask(
+                        Manner.NORMAL,
+                        0,
+                        new Comm(
+                                0xfeedL,
+                                2,
+                                List.of(new Rank(0, 100, 0, 8, false, 0, 0, 0, 0, 3)),
+                                List.of(new Missing(1, -1, true, false))));
+        String text = r.findings().toString();
+        assertTrue(text.contains("rank 0 reported timeout (GPU 0 of process 100"), text);
+        assertTrue(text.contains("missing: rank 1 gave no data [communicator"), text);
+    }
+
     @ParameterizedTest
     @EnumSource(names = {"NORMAL", "OLD"})
     void missingDeadFailedAndAborted(Manner manner) throws IOException {
