@@ -216,21 +216,31 @@ final class LibrarySearch {
                                 places.subfolders()));
     }
 
-    /** Other versions in a folder, so that the message shows a wrong version. */
+    /** Other versions in a folder, so that the message shows a wrong version, and no files. */
     private String others(Place place) {
-        List<String> found = new ArrayList<>();
+        Map<String, String> found = new LinkedHashMap<>();
         for (String folder : place.folders()) {
             for (String name : machine.list(folder)) {
-                if (stems().stream().anyMatch(stem -> isVersionOf(stem, name))
-                        && !found.contains(name)) {
-                    found.add(name);
+                if (stems().stream().anyMatch(stem -> isVersionOf(stem, name))) {
+                    found.putIfAbsent(name, name + unlessFile(machine.kind(folder + "/" + name)));
                 }
             }
         }
-        return found.isEmpty() ? "" : " (but " + String.join(", ", found) + advice(found) + ")";
+        return found.isEmpty()
+                ? ""
+                : " (but " + String.join(", ", found.values()) + advice(found.keySet()) + ")";
     }
 
-    private String advice(List<String> names) {
+    private static String unlessFile(Kind kind) {
+        return switch (kind) {
+            case FILE -> "";
+            case FOLDER -> ", a folder";
+            case CLOSED -> ", which this user may not read";
+            default -> ", a link to nothing or no file";
+        };
+    }
+
+    private String advice(Set<String> names) {
         return names.stream().anyMatch(places.relatives()::containsKey)
                 ? ": " + SearchReport.KNOWN_MPI
                 : "";

@@ -392,6 +392,18 @@ class LibrarySearchTest {
                         + " libcudart.so.11.8.89)");
     }
 
+    /** As after the package was removed, and where a file was unpacked into a folder. */
+    @Test
+    void aHomeWhoseLibraryIsNoFileSaysWhatItIs() {
+        machine.variable("NCCL_HOME", "/n")
+                .link("/n/lib/libnccl.so.2", "/n/lib/libnccl.so.2.30.7");
+        says(
+                missing(NativeLibrary.NCCL),
+                "holds no libnccl.so.2 (but libnccl.so.2, a link to nothing or no file)");
+        machine.variable("NCCL_HOME", "/f").library("/f/lib/libnccl.so.2/x", "1.0");
+        says(missing(NativeLibrary.NCCL), "holds no libnccl.so.2 (but libnccl.so.2, a folder)");
+    }
+
     // --- Settings that only say where to look.
 
     @ParameterizedTest
