@@ -21,7 +21,7 @@ import picocli.CommandLine.Model.OptionSpec;
         })
 final class CompletionCommand extends Subcommand {
     /** Labels that list all values: {@code <core|numa|none>}. */
-    private static final Pattern VALUES = Pattern.compile("<([a-z0-9_]+(?:\\|[a-z0-9_]+)+)>");
+    private static final Pattern VALUES = Pattern.compile("<([a-z0-9_-]+(?:\\|[a-z0-9_-]+)+)>");
 
     @Override
     public Integer call() {

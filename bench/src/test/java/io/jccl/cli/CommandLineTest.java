@@ -346,6 +346,12 @@ class CommandLineTest {
         assertTrue(completed(script, "jccl", "topo", "--ex").contains("--explain"));
         assertEquals(
                 List.of("core", "numa", "none"), completed(script, "jccl", "run", "--bind", ""));
+        assertEquals(
+                List.of("auto", "smi", "nccl-xml"),
+                completed(script, "jccl", "topo", "--format", ""));
+        assertEquals(
+                List.of("math", "flash", "flash3"),
+                completed(script, "jccl", "plan", "--attention", ""));
     }
 
     /** Each ends in a message that gives the value under the name of today. */

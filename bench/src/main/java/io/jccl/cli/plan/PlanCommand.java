@@ -83,7 +83,7 @@ public final class PlanCommand extends Subcommand {
 
     @Option(
             names = "--attention",
-            paramLabel = "<how>",
+            paramLabel = "<math|flash|flash3>",
             description =
                     "math, which keeps the scores, flash, or flash3, the kernels for Hopper and later"
                             + " (default: math for models with dropout, flash for the others).")
