@@ -5,8 +5,13 @@ import static io.jccl.cli.shell.Text.lower;
 import io.jccl.bindings.Discovery;
 import io.jccl.bindings.LoadedLibrary;
 import io.jccl.bindings.NativeLibrary;
+import java.io.IOException;
+import java.nio.file.InvalidPathException;
+import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Set;
+import java.util.stream.Collectors;
 import org.jspecify.annotations.Nullable;
 
 /** Searches for native libraries and reports the outcome. */
@@ -36,16 +41,28 @@ final class LibraryProbe {
                         .flatMap(r -> r);
         return switch (discovery) {
             case Reading.Known<Discovery>(Discovery.Found(LoadedLibrary l, var attempts)) ->
-                    entry(library, l, null, attempts, copies.map(c -> others(c, l)));
-            case Reading.Known<Discovery>(Discovery.Missing m) ->
-                    entry(library, null, m.reason(), m.attempts(), copies);
+                    entry(library, l, null, attempts, others(copies, List.of(l.path())));
+            case Reading.Known<Discovery>(Discovery.Missing m) -> {
+                List<String> tried = m.attempts().stream().map(Discovery.Attempt::path).toList();
+                yield entry(library, null, m.reason(), m.attempts(), others(copies, tried));
+            }
             case Reading.Unknown<Discovery>(String reason) ->
                     entry(library, null, reason, List.of(), copies);
         };
     }
 
-    private static List<Libraries.Copy> others(List<Libraries.Copy> copies, LoadedLibrary loaded) {
-        return copies.stream().filter(c -> !c.path().equals(loaded.path())).toList();
+    private static Reading<List<Libraries.Copy>> others(
+            Reading<List<Libraries.Copy>> copies, List<String> known) {
+        Set<String> paths = known.stream().map(LibraryProbe::real).collect(Collectors.toSet());
+        return copies.map(all -> all.stream().filter(c -> !paths.contains(c.path())).toList());
+    }
+
+    private static String real(String path) {
+        try {
+            return Path.of(path).toRealPath().toString();
+        } catch (IOException | InvalidPathException e) {
+            return path; // such as a name that the dynamic loader was asked for
+        }
     }
 
     private static Facts.Library entry(

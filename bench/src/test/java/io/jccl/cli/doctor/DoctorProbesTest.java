@@ -280,6 +280,24 @@ class DoctorProbesTest {
     }
 
     @Test
+    void fileThatWasRefusedIsNoOtherCopy() {
+        FakeMachine m =
+                machine()
+                        .copies(
+                                NativeLibrary.NCCL,
+                                new Libraries.Copy("/broken/libnccl.so.2", null),
+                                new Libraries.Copy("/wheel/libnccl.so.2", "2.30.4"))
+                        .missing(
+                                NativeLibrary.NCCL,
+                                "it cannot be used",
+                                new Discovery.Attempt(
+                                        "NCCL_HOME", "/broken/libnccl.so.2", "no ELF header"));
+        assertEquals(
+                Reading.known(List.of(new Libraries.Copy("/wheel/libnccl.so.2", "2.30.4"))),
+                m.facts().library("nccl").otherCopies());
+    }
+
+    @Test
     void tellsHowLibrariesWereFoundOrNot() {
         FakeMachine m =
                 machine()
