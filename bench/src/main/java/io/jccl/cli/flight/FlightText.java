@@ -7,6 +7,7 @@ import io.jccl.cli.flight.Findings.Divergence;
 import io.jccl.cli.flight.Findings.Lateness;
 import io.jccl.cli.flight.Findings.Link;
 import io.jccl.cli.flight.Findings.RankFindings;
+import io.jccl.cli.shell.Text;
 import java.io.PrintWriter;
 import org.jspecify.annotations.Nullable;
 
@@ -17,10 +18,10 @@ final class FlightText {
     static void print(Findings f, PrintWriter out) {
         out.println(
                 format(
-                        "communicator %s (%s), %s ranks, %s operations recorded%s",
+                        "communicator %s (%s), %s, %s operations recorded%s",
                         f.communicator(),
                         f.engine(),
-                        f.size(),
+                        Text.count(f.size(), "rank"),
                         format("%,d", f.operations()),
                         f.aligned() ? ", clocks set by the ends of collectives" : ""));
         if (!f.missing().isEmpty()) {

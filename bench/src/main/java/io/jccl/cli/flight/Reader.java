@@ -5,6 +5,7 @@ import static io.jccl.cli.shell.Text.format;
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import io.jccl.cli.shell.Output;
 import io.jccl.cli.shell.Text;
 import java.io.IOException;
 import java.io.InputStream;
@@ -19,6 +20,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Queue;
+import java.util.Set;
 import java.util.TreeSet;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ConcurrentLinkedQueue;
@@ -215,6 +217,14 @@ final class Reader {
             }
         } catch (UnfitException e) {
             throw e;
+        } catch (OutOfMemoryError e) {
+            throw new UnfitException(
+                    format(
+                            "'%s' does not fit into this JVM's memory, only up to event %s: allow"
+                                    + " more, as by JCCL_JAVA_OPTS=-Xmx8g, or give recordings of a"
+                                    + " shorter time, unless it is damaged",
+                            file, events),
+                    e);
         } catch (IOException | RuntimeException | VirtualMachineError e) {
             // The JDK's reader does not validate its input, so damage can cause any of these.
             throw new UnfitException(
@@ -331,20 +341,20 @@ final class Reader {
         World w =
                 world(
                         file,
-                        h.path("communicator").asText(),
-                        h.path("engine").asText(),
+                        text(h, "communicator"),
+                        text(h, "engine"),
                         h.path("size").asInt());
         Track t = track(file, w, h.path("rank").asInt());
         t.progress = h.path("completed").asLong();
-        t.site = h.path("at").asText("");
-        t.process = h.path("host").asText() + ":" + h.path("process").asLong();
+        t.site = text(h, "at");
+        t.process = text(h, "host") + ":" + h.path("process").asLong();
         for (JsonNode o : h.path("operations")) {
             int root = o.path("root").asInt(-1);
             Signature s =
                     new Signature(
-                            o.path("name").asText(),
-                            o.path("type").asText(),
-                            o.path("reduction").asText("").replace("null", ""),
+                            text(o, "name"),
+                            text(o, "type"),
+                            text(o, "reduction"),
                             root >= 0 ? root : o.path("peer").asInt(-1));
             t.add(
                     number(file, o.path("number").asLong()),
@@ -359,21 +369,30 @@ final class Reader {
         return w;
     }
 
+    /** A text, for a terminal; empty if there is none. */
+    private static String text(JsonNode from, String field) {
+        return Output.oneLine(from.path(field).asText(""));
+    }
+
     // ---- one job
 
     /**
-     * Files belong to the same job if shared communicators connect them. A file without
-     * communicators, such as a launcher's, belongs to any job.
+     * Files belong to the same job if shared communicators connect them, or communicators that were
+     * split from the same one. A file without communicators, such as a launcher's, belongs to any
+     * job.
      */
     private static void checkOneJob(List<Path> files, List<World> worlds) {
         Map<Path, Integer> group = new HashMap<>();
         files.forEach(f -> group.put(f, group.size()));
+        Map<String, Set<Path>> together = new HashMap<>();
+        worlds.forEach(w ->
+                together.computeIfAbsent(w.job(), j -> new TreeSet<>()).addAll(w.files));
         boolean changed = true;
         while (changed) {
             changed = false;
-            for (World w : worlds) {
-                int least = w.files.stream().mapToInt(group::get).min().orElse(0);
-                for (Path f : w.files) {
+            for (Set<Path> some : together.values()) {
+                int least = some.stream().mapToInt(group::get).min().orElse(0);
+                for (Path f : some) {
                     changed |= group.put(f, least) != least;
                 }
             }

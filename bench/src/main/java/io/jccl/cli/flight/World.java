@@ -37,6 +37,15 @@ final class World {
         this.ranks = ranks;
     }
 
+    /**
+     * What communicators that were split from one another have in common; on an engine that names
+     * each by a number of its own, and without such a number, the id.
+     */
+    String job() {
+        int slash = id.indexOf('/');
+        return slash < 0 ? id : id.substring(0, slash);
+    }
+
     int index(Signature s) {
         Integer known = indices.get(s);
         if (known == null) {

@@ -6,9 +6,11 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.jccl.Communicator;
 import io.jccl.bench.report.Page;
 import io.jccl.cli.Main;
+import io.jccl.cli.report.Browser;
 import io.jccl.testkit.Workers;
 import io.jccl.testkit.Workers.Worker;
 import java.io.IOException;
@@ -298,6 +300,65 @@ class FlightCommandTest {
         Path other = threads(2, "late", 1);
         assertEquals(2, flight(one, other));
         refused("different jobs", "threads-fine.jfr", "threads-late.jfr");
+    }
+
+    /** The history of a rank that waits in its only operation. */
+    private Path history(String communicator, int rank, int size, String thread)
+            throws IOException {
+        ObjectMapper mapper = new ObjectMapper();
+        ObjectNode h = mapper.createObjectNode();
+        h.put("jcclFlight", 1).put("communicator", communicator).put("engine", "host/processes");
+        h.put("rank", rank).put("size", size).put("host", "node").put("process", rank + 1);
+        h.put("at", "Train.step(Train.java:6) [" + thread + "]");
+        ObjectNode o = h.putArray("operations").addObject();
+        o.put("number", 1).put("sequence", 1).put("name", "barrier").put("type", "int8");
+        o.put("count", 0).put("root", -1).put("peer", -1).putNull("reduction");
+        o.put("enqueuedNanos", 1_795_873_961_000_000_000L + rank);
+        Path file = folder.resolve(communicator.replace('/', '_') + "-" + rank + ".json");
+        mapper.writeValue(file.toFile(), h);
+        return file;
+    }
+
+    /** As after a deadlock: each rank left what it did in the communicator in which it waited. */
+    @Test
+    void communicatorsOfOneJobWithoutACommonRecordingAreReadTogether() throws IOException {
+        Path one = history("5f/0", 0, 2, "main");
+        Path two = history("5f/0.1.0", 1, 2, "main");
+        assertEquals(0, flight(one, two), err::toString);
+        assertTrue(out.toString().contains("communicator 5f/0.1.0 (host"), out::toString);
+        out.getBuffer().setLength(0);
+        assertEquals(2, flight(one, two, history("60/0", 0, 2, "main")));
+        refused("different jobs");
+    }
+
+    @Test
+    void nameOfAThreadCannotSteerTheTerminal() throws IOException {
+        assertEquals(0, flight(history("5f/0", 0, 1, "a\u001b[31mb\nc")), err::toString);
+        assertTrue(out.toString().contains("[a?[31mb?c]"), out::toString);
+        assertTrue(out.toString().contains("), 1 rank, 1 operations"), out::toString);
+    }
+
+    /** Browsers paint nothing of a canvas of 65,536 lines or more. */
+    @Test
+    void timelineOfThousandsOfRanksIsPainted() throws IOException, InterruptedException {
+        int ranks = 2000;
+        List<Object> arguments = new ArrayList<>();
+        for (int r = 0; r < ranks; r++) {
+            arguments.add(history("5f/0", r, ranks, "main"));
+        }
+        Path page = folder.resolve("t.html");
+        arguments.addAll(List.of("--html", page));
+        assertEquals(0, flight(arguments.toArray()), err::toString);
+        String probe =
+                """
+                <script>
+                const seen = g.getImageData(0, 0, 300, 300).data;
+                document.body.dataset.painted = seen.some(v => v > 0);
+                </script></body>\
+                """;
+        Files.writeString(page, Files.readString(page).replace("</body>", probe));
+        String dom = Browser.open(page, folder);
+        assertTrue(dom.contains("data-painted=\"true\""), "nothing is painted");
     }
 
     @Test

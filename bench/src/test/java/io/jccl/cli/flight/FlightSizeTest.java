@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.cli.Main;
+import io.jccl.testkit.Workers;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.io.StringWriter;
@@ -48,6 +49,51 @@ class FlightSizeTest {
         boolean enqueued;
     }
 
+    private static void record(Path file, int rank, int operations) throws IOException {
+        try (Recording recording = new Recording()) {
+            recording.enable("io.jccl.Collective");
+            recording.start();
+            CollectiveEvent e = new CollectiveEvent();
+            e.rank = rank;
+            for (int i = 1; i <= operations; i++) {
+                e.begin();
+                e.number = i;
+                e.sequence = i;
+                // The last one of rank 5 is another.
+                e.count = rank == 5 && i == operations ? 1 : 1024;
+                e.end();
+                e.commit();
+            }
+            recording.stop();
+            recording.dump(file);
+        }
+    }
+
+    /** Whoever is told that it is damaged looks for the fault in the wrong place. */
+    @Test
+    void recordingThatDoesNotFitIntoMemoryIsNotCalledDamaged(@TempDir Path folder)
+            throws IOException, InterruptedException {
+        Path file = folder.resolve("rank-0.jfr");
+        record(file, 0, 500_000);
+        Path log = folder.resolve("log.txt");
+        Process p =
+                new ProcessBuilder(
+                                Workers.command(
+                                        List.of("-Xmx32m"), Main.class, "flight", file.toString()))
+                        .redirectErrorStream(true)
+                        .redirectOutput(log.toFile())
+                        .start();
+        try {
+            assertTrue(p.waitFor(120, TimeUnit.SECONDS), "jccl flight does not end");
+        } finally {
+            p.destroyForcibly().waitFor();
+        }
+        String said = Files.readString(log);
+        assertEquals(2, p.exitValue(), said);
+        assertTrue(said.contains("does not fit into this JVM's memory"), said);
+        assertTrue(said.contains("-Xmx"), said);
+    }
+
     @Tag("exhaustive")
     @Test
     void eightRanksOfAHundredThousandOperations(@TempDir Path folder) throws IOException {
@@ -56,23 +102,7 @@ class FlightSizeTest {
         arguments.add(page.toString());
         for (int r = 0; r < RANKS; r++) {
             Path file = folder.resolve("rank-" + r + ".jfr");
-            try (Recording recording = new Recording()) {
-                recording.enable("io.jccl.Collective");
-                recording.start();
-                CollectiveEvent e = new CollectiveEvent();
-                e.rank = r;
-                for (int i = 1; i <= OPERATIONS; i++) {
-                    e.begin();
-                    e.number = i;
-                    e.sequence = i;
-                    // The last one of rank 5 is another.
-                    e.count = r == 5 && i == OPERATIONS ? 1 : 1024;
-                    e.end();
-                    e.commit();
-                }
-                recording.stop();
-                recording.dump(file);
-            }
+            record(file, r, OPERATIONS);
             arguments.add(file.toString());
         }
         StringWriter out = new StringWriter();

@@ -13,7 +13,7 @@ import java.util.stream.Stream;
 import org.junit.jupiter.api.Assumptions;
 
 /** Chromium, without a window. */
-final class Browser {
+public final class Browser {
     private static final List<String> NAMES =
             List.of("chromium", "chromium-browser", "google-chrome");
 
@@ -49,8 +49,10 @@ final class Browser {
      * @param page the file
      * @param folder for what the browser writes
      * @return the document as it is then
+     * @throws IOException if the browser cannot be started
+     * @throws InterruptedException if the thread is interrupted
      */
-    static String open(Path page, Path folder) throws IOException, InterruptedException {
+    public static String open(Path page, Path folder) throws IOException, InterruptedException {
         Path out = folder.resolve("browser.out");
         Path log = folder.resolve("browser.log");
         Process p =
