@@ -114,6 +114,7 @@ final class MpiFaultWorker {
                         reduce();
                     } finally {
                         say(0, Thread.interrupted() ? "has the flag still" : "lost the flag");
+                        Thread.sleep(6000); // 5 s after this process ends, the job is ended
                     }
                 }
             }
