@@ -456,8 +456,12 @@ class TopoAnswersTest {
     void ratiosComeFromTimes() throws IOException {
         String small = "8  2  float  sum  34.7  0.00  0.00  N/A  34.7  0.00  0.00  N/A\n";
         String[] line = {
-            "--file", switched(12).toString(), "--gpu-model", "A100",
-            "--measured", file(RANKS + A100 + small).toString()
+            "--file",
+            switched(12).toString(),
+            "--gpu-model",
+            "A100",
+            "--measured",
+            file(RANKS + A100 + small).toString()
         };
         assertEquals(0, execute(line), err::toString);
         assertTrue(

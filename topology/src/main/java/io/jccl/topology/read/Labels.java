@@ -10,7 +10,7 @@ import org.jspecify.annotations.Nullable;
 final class Labels {
     /**
      * {@code 0: } of srun -l, {@code [1,0]<stdout>:} of mpirun --tag-output, {@code
-     * [pod/name/container] } of kubectl logs --prefix, {@code name-1  | } of docker compose, {@code
+     * [pod/name/container] } of kubectl logs --prefix, {@code name-1 | } of docker compose, {@code
      * (name pid=7, ip=10.0.0.1) } of Ray; a time stamp may come before any, or alone.
      */
     private static final Pattern LABEL =
@@ -28,7 +28,7 @@ final class Labels {
     /**
      * Takes the labels off, if most lines have one.
      *
-     * @param lines of a text
+     * @param text its lines
      * @return the lines without them; of several processes the lines of the first only
      */
     static List<Text.Line> strip(List<Text.Line> text) {

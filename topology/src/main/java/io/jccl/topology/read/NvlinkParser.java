@@ -98,11 +98,7 @@ final class NvlinkParser {
                                 "GPU %s has a link %s, but only %s of its links are in the text"
                                         .formatted(index, last, links.size())));
             }
-            gpus.add(
-                    new GpuLinks(
-                            index,
-                            models.getOrDefault(index, ""),
-                            links));
+            gpus.add(new GpuLinks(index, models.getOrDefault(index, ""), links));
         }
         return new NvlinkStatus(gpus, warnings);
     }

@@ -225,8 +225,7 @@ public final class TopologyReader {
             xml =
                     "\n".repeat((int) before)
                             + text.substring(
-                                    start.start(),
-                                    end < 0 ? text.length() : end + last.length());
+                                    start.start(), end < 0 ? text.length() : end + last.length());
         }
         Topology read;
         try {
