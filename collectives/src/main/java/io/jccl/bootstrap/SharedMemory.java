@@ -11,6 +11,7 @@ import java.nio.channels.ClosedByInterruptException;
 import java.nio.channels.FileChannel;
 import java.nio.channels.FileChannel.MapMode;
 import java.nio.file.FileStore;
+import java.nio.file.FileSystemException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
@@ -34,8 +35,19 @@ final class SharedMemory {
             Files.move(part, file, StandardCopyOption.ATOMIC_MOVE);
             return memory;
         } catch (IOException e) {
-            throw new UncheckedIOException(
-                    "cannot create " + file + " (" + bytes + " bytes for " + purpose + ")", e);
+            String reason = e instanceof FileSystemException f ? f.getReason() : e.getMessage();
+            if (reason == null) {
+                throw new UncheckedIOException("cannot create " + file, e);
+            }
+            SharedMemoryFullException full =
+                    new SharedMemoryFullException(
+                            ("cannot create %s, %s for %s: %s. The file system has room: look at"
+                                            + " its inodes (df -i) and quotas, and at the limits of"
+                                            + " the process (ulimit -a), or name another folder in"
+                                            + " JCCL_SHM_DIR")
+                                    .formatted(file, size(bytes), purpose, reason));
+            full.initCause(e);
+            throw full;
         }
     }
 
@@ -84,14 +96,16 @@ final class SharedMemory {
                                 + " folder in JCCL_SHM_DIR")
                         .formatted(
                                 SharedFolder.root(),
-                                mib(bytes),
+                                size(bytes),
                                 purpose,
-                                mib(store.getTotalSpace()),
-                                mib(store.getUsableSpace())));
+                                size(store.getTotalSpace()),
+                                size(store.getUsableSpace())));
     }
 
-    private static String mib(long bytes) {
-        return String.format(Locale.ROOT, "%.1f MiB", bytes / 1048576.0);
+    private static String size(long bytes) {
+        return bytes < 1 << 20
+                ? String.format(Locale.ROOT, "%.1f KiB", bytes / 1024.0)
+                : String.format(Locale.ROOT, "%.1f MiB", bytes / 1048576.0);
     }
 
     /** Maps a file that another rank created. */
