@@ -157,12 +157,12 @@ final class OwnFolder {
             return;
         }
         Path made = beside(path, NEW);
-        makeMarked(made);
         try {
+            makeMarked(made);
             Files.move(made, path, StandardCopyOption.ATOMIC_MOVE);
         } catch (IOException e) {
             Files.deleteIfExists(made.resolve(MARKER));
-            Files.delete(made);
+            Files.deleteIfExists(made);
             if (!Files.exists(path, LinkOption.NOFOLLOW_LINKS)) {
                 throw e;
             }
