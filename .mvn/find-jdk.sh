@@ -39,9 +39,11 @@ choose_locale() {
     esac
 }
 
-# Opens standard input if it is closed: a file that the JVM opens would take its place.
-open_input() {
+# Opens standard input and standard error if they are closed: a file that the JVM opens would take
+# their place. Standard output stays as it is: that nobody can read it is an error.
+open_closed() {
     { true 3<&0; } 2>/dev/null || exec </dev/null
+    true 3>&2 || exec 2>/dev/null
 }
 
 # What to print when there is no JDK.

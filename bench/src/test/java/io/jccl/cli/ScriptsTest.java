@@ -180,21 +180,14 @@ class ScriptsTest {
         assertEquals(List.of("one"), names(image.resolveSibling("")));
     }
 
-    /** Wherever it is started from, with CDPATH set, standard input closed, and in the locale C. */
+    /** Wherever it is started from, with CDPATH set, in the locale C, without input and errors. */
     @ParameterizedTest
     @CsvSource({"jccl, jccl, .mvn/find-jdk.sh", "bench/dist/jccl, bin/jccl, lib/find-jdk.sh"})
     void theLauncherMindsItsSurroundings(String from, String to, String finder)
             throws IOException, InterruptedException {
         copy(from, "home/" + to);
         copy(".mvn/find-jdk.sh", "home/" + finder);
-        program("jdk/release", "JAVA_VERSION=\"25\"\n");
-        program("jdk/bin/javac", "");
-        program(
-                "jdk/bin/java",
-                """
-                #!/bin/sh
-                { true 3<&0; } 2>/dev/null && echo "open $LC_ALL $JCCL_LAUNCHER"
-                """);
+        fakeJdk("true 3<&0 && true 3>&2 && echo \"open $LC_ALL $JCCL_LAUNCHER\"");
         Map<String, String> environment =
                 Map.of(
                         "CDPATH",
@@ -205,18 +198,53 @@ class ScriptsTest {
                         "1",
                         "LC_ALL",
                         "C");
-        String command = "cd '" + folder + "' && exec home/" + to + " version <&-";
         if (to.equals("jccl")) {
-            Outcome unbuilt = run(environment, "sh", "-c", command);
+            Outcome unbuilt = run(environment, "sh", "-c", "exec '" + folder + "/home/jccl' version <&-");
             assertEquals(3, unbuilt.status, unbuilt.text);
             assertEquals(
                     "jccl: is not built, and may not be while JCCL_NO_BUILD is set: unset it\n",
                     unbuilt.text);
             program("home/bench/target/jccl-cli.jar", "");
         }
+        String command = "cd '" + folder + "' && exec home/" + to + " all_reduce <&- 2>&-";
         Outcome o = run(environment, "sh", "-c", command);
         Path launcher = folder.toRealPath().resolve("home").resolve(to);
         assertEquals("open C.UTF-8 " + launcher + "\n", o.text);
+    }
+
+    /** The JVM refuses a second archive of classes, and any beside some flags. */
+    @ParameterizedTest
+    @CsvSource({
+        "'', true",
+        "-Xmx64m -XX:+UseZGC, true",
+        "-Xmx64m -Xshare:off, false",
+        "-XX:SharedArchiveFile=a.jsa, false",
+        "-XX:+AutoCreateSharedArchive, false",
+        "-XX:DumpLoadedClassList=a, false",
+        "-XX:AOTMode=off, false"
+    })
+    void theCacheGivesWayToFlagsOnArchives(String flags, boolean used)
+            throws IOException, InterruptedException {
+        Path launcher = copy("jccl", "home/jccl");
+        copy(".mvn/find-jdk.sh", "home/.mvn/find-jdk.sh");
+        program("home/bench/target/jccl-report.aot", "a cache");
+        fakeJdk("echo \"$*\"");
+        Map<String, String> environment =
+                Map.of(
+                        "JAVA_HOME",
+                        folder.resolve("jdk").toString(),
+                        "JCCL_NO_BUILD",
+                        "1",
+                        "JAVA_TOOL_OPTIONS",
+                        flags);
+        Outcome o = run(environment, launcher, "version");
+        assertEquals(used, o.text.contains("-XX:AOTCache="), o.text);
+    }
+
+    private void fakeJdk(String command) throws IOException {
+        program("jdk/release", "JAVA_VERSION=\"25\"\n");
+        program("jdk/bin/javac", "");
+        program("jdk/bin/java", "#!/bin/sh\n" + command + "\n");
     }
 
     private static List<String> names(Path folder) throws IOException {
