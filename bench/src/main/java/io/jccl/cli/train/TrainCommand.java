@@ -177,8 +177,13 @@ public final class TrainCommand extends Subcommand {
             boolean processes = launch.size() > 1 || chosen == Engine.MPI;
             Corpus corpus = text.corpus(model.seed);
             evaluation.evaluation().check(corpus.length(), model.size.context);
-            try (Scratch scratch = Scratch.in(nvme, "jccl-train-")) {
-                Run run = new Run(chosen, corpus, scratch.folder(), out, progress);
+            boolean drive =
+                    nvme != null
+                            || compare != null
+                            || Techniques.Offload.of(model.offload).drive();
+            try (Scratch scratch = drive ? Scratch.in(nvme, "jccl-train-") : null) {
+                Path folder = scratch == null ? null : scratch.folder();
+                Run run = new Run(chosen, corpus, folder, out, progress);
                 return processes
                         ? asProcess(run)
                         : compare == null ? asThreads(run) : compared(run);
@@ -240,7 +245,11 @@ public final class TrainCommand extends Subcommand {
 
     /** What a run of the command trains on, and where it reports. */
     private record Run(
-            Engine engine, Corpus corpus, Path folder, PrintWriter out, Progress progress) {
+            Engine engine,
+            Corpus corpus,
+            @Nullable Path folder,
+            PrintWriter out,
+            Progress progress) {
         TrainReport report(List<TrainReport.Run> runs) {
             return new TrainReport(runs, corpus.source(), corpus.unigramEntropy());
         }

@@ -779,6 +779,27 @@ class TrainCommandTest {
         assertEquals(0, run(line + " --resume").status);
     }
 
+    /** As in a container whose files are read-only. */
+    @Test
+    void withoutADriveNoFolderForTemporaryFilesIsNeeded() throws Exception {
+        List<String> command = new ArrayList<>(RunCommandTest.jccl());
+        command.add(1, "-Djava.io.tmpdir=" + folder.resolve("none"));
+        command.add("train");
+        command.addAll(List.of(small()));
+        Path log = folder.resolve("log");
+        Process process =
+                new ProcessBuilder(command)
+                        .redirectErrorStream(true)
+                        .redirectOutput(log.toFile())
+                        .start();
+        try {
+            assertTrue(process.waitFor(120, TimeUnit.SECONDS), () -> read(log));
+            assertEquals(0, process.exitValue(), () -> read(log));
+        } finally {
+            process.destroyForcibly();
+        }
+    }
+
     /** Older steps go, the user's own files in them do not. */
     @Test
     void onlyWhatWasSavedIsRemoved() throws IOException {
