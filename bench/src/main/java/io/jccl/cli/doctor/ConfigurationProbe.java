@@ -55,12 +55,16 @@ final class ConfigurationProbe {
      * variable counts.
      */
     private List<ConfigFile> files() {
+        List<ConfigFile> files = new ArrayList<>();
         String named = machine.environment().getOrDefault("NCCL_CONF_FILE", "");
-        ConfigFile own =
-                named.isEmpty()
-                        ? file(machine.property("user.home") + "/.nccl.conf", "the user's")
-                        : file(named, "NCCL_CONF_FILE");
-        return List.of(own, file("/etc/nccl.conf", "the machine's"));
+        String home = machine.property("user.home");
+        if (!named.isEmpty()) {
+            files.add(file(named, "NCCL_CONF_FILE"));
+        } else if (home.startsWith("/")) { // "?" for a user without one
+            files.add(file(home + "/.nccl.conf", "the user's"));
+        }
+        files.add(file("/etc/nccl.conf", "the machine's"));
+        return List.copyOf(files);
     }
 
     private ConfigFile file(String path, String origin) {

@@ -27,7 +27,10 @@ import java.util.concurrent.Callable;
 final class HostEngineCheck {
     private static final int RANKS = 2;
     private static final int COUNT = 1_000;
-    private static final int BYTES = 64 << 10;
+
+    /** No less than the control memory of two ranks and a first buffer of each. */
+    private static final int BYTES = (2 << 20) + (128 << 10);
+
     private static final Duration PATIENCE = Duration.ofSeconds(10);
 
     private HostEngineCheck() {}
@@ -85,7 +88,7 @@ final class HostEngineCheck {
     }
 
     /** Uses a file as ranks in separate processes use their shared file. */
-    private static String processes(Reading<Path> where) throws IOException {
+    static String processes(Reading<Path> where) throws IOException {
         Path folder =
                 switch (where) {
                     case Reading.Known<Path>(Path known) -> known;

@@ -403,6 +403,13 @@ class DoctorProbesTest {
     }
 
     @Test
+    void aUserWithoutAHomeHasNoFile() {
+        List<ConfigFile> files =
+                machine().property("user.home", "?").facts().configuration().files();
+        assertEquals(List.of("/etc/nccl.conf"), files.stream().map(ConfigFile::path).toList());
+    }
+
+    @Test
     void showsVariablesThatMatterAndNoSecrets() {
         Facts.Configuration c =
                 machine()
