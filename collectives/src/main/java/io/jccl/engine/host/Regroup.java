@@ -162,8 +162,9 @@ final class Regroup implements AutoCloseable {
     }
 
     private void giveUp(ControlBlock control, Throwable why) {
-        String text = why instanceof JcclException ? why.getMessage() : why.toString();
-        control.abort(rank, ControlBlock.AbortKind.FAILED, String.valueOf(text));
+        String text =
+                why instanceof JcclException ? String.valueOf(why.getMessage()) : why.toString();
+        control.abort(rank, ControlBlock.AbortKind.FAILED, text);
     }
 
     private static @Nullable MemorySegment map(
