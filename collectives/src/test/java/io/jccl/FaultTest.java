@@ -553,7 +553,8 @@ class FaultTest {
                                         InternalError.class,
                                         () -> comm.broadcast(gone, 0, stream));
                             }
-                            String own = Messages.of(JcclException.class, () -> comm.barrier(stream));
+                            String own =
+                                    Messages.of(JcclException.class, () -> comm.barrier(stream));
                             assertTrue(own.contains("rank 1 failed in broadcast"), own);
                             return;
                         }

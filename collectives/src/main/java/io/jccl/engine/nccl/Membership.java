@@ -31,7 +31,7 @@ final class Membership {
     private static final String DISAGREEMENT = "disagreement";
     private static final String ASK = "ask";
 
-    /** Whether all have made the communicator: not empty if so, empty if one has given up before. */
+    /** Whether all have made the communicator; if not, one has given up before. */
     private static final String DECIDED = "decided";
 
     private static final byte[] TOGETHER = {1};

@@ -66,8 +66,7 @@ class ThreadTransportTest {
         ThreadTransport child = new ThreadTransport(2);
         CountDownLatch came = new CountDownLatch(2);
         Regroup hasty = new Regroup(parent, 1, BOTH, Duration.ofNanos(1));
-        assertThrows(
-                CollectiveTimeoutException.class, () -> hasty.threads(came, child.control));
+        assertThrows(CollectiveTimeoutException.class, () -> hasty.threads(came, child.control));
         Regroup late = new Regroup(parent, 0, BOTH, Duration.ofMinutes(1));
         Throwable error =
                 assertThrows(RankFailedException.class, () -> late.threads(came, child.control));

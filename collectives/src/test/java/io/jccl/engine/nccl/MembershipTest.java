@@ -34,8 +34,7 @@ class MembershipTest {
     @Test
     void noRankGoesOnOnceAnotherHasGivenUp() {
         assertThrows(CollectiveTimeoutException.class, () -> first.confirm(AT_ONCE));
-        Throwable error =
-                assertThrows(RankFailedException.class, () -> second.confirm(PATIENCE));
+        Throwable error = assertThrows(RankFailedException.class, () -> second.confirm(PATIENCE));
         assertTrue(String.valueOf(error.getMessage()).endsWith("a rank gave up"), error::toString);
     }
 
