@@ -36,9 +36,9 @@ import org.jspecify.annotations.Nullable;
  * notified, further operations throw the same error, and only {@link #abort}, {@link #history},
  * {@link #shrink(List, boolean) shrink} after an error, and {@link #close()} remain valid. The same
  * holds after an {@link Error} in an operation, such as a stack overflow, and if a host stream
- * drops an operation because of an earlier error of any of its work. The
- * communicator stays usable if {@link Stream#synchronize(java.time.Duration)} reaches its timeout,
- * and if NCCL refuses an argument of a blocking communicator.
+ * drops an operation because of an earlier error of any of its work. The communicator stays usable
+ * if {@link Stream#synchronize(java.time.Duration)} reaches its timeout, and if NCCL refuses an
+ * argument of a blocking communicator.
  *
  * <p><b>Interrupts:</b> an operation that can complete does so and leaves the thread's interrupt
  * flag set; a loop should check the flag to end. If an interrupted thread still waits after one
@@ -594,8 +594,8 @@ public interface Communicator extends AutoCloseable {
      * @throws IllegalArgumentException if the list contains this rank, or one that does not exist
      * @throws IllegalStateException within {@link Group#run}, or without abort while operations are
      *     enqueued; nothing changes
-     * @throws RankFailedException if a remaining rank ends, has left or gives up; exclude it
-     *     too, and call again
+     * @throws RankFailedException if a remaining rank ends, has left or gives up; exclude it too,
+     *     and call again
      * @throws CollectiveTimeoutException if a remaining rank does not call it in time
      * @throws UnsupportedOperationException if the engine does not support it, such as MPI
      */

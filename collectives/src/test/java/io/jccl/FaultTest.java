@@ -550,8 +550,7 @@ class FaultTest {
                         if (comm.rank() == 1) {
                             try (Buffer gone = Buffer.wrap(mapped, DataType.INT8)) {
                                 assertThrows(
-                                        InternalError.class,
-                                        () -> comm.broadcast(gone, 0, stream));
+                                        InternalError.class, () -> comm.broadcast(gone, 0, stream));
                             }
                             String own =
                                     Messages.of(JcclException.class, () -> comm.barrier(stream));

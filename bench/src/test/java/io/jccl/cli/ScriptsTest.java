@@ -199,7 +199,8 @@ class ScriptsTest {
                         "LC_ALL",
                         "C");
         if (to.equals("jccl")) {
-            Outcome unbuilt = run(environment, "sh", "-c", "exec '" + folder + "/home/jccl' version <&-");
+            Outcome unbuilt =
+                    run(environment, "sh", "-c", "exec '" + folder + "/home/jccl' version <&-");
             assertEquals(3, unbuilt.status, unbuilt.text);
             assertEquals(
                     "jccl: is not built, and may not be while JCCL_NO_BUILD is set: unset it\n",

@@ -298,7 +298,9 @@ class StructureTest {
         assertEquals(List.of(), wrong, "the picture in docs/structure.md");
     }
 
-    /** The row of a package, by its name or that of the nearest one whose packages are all there. */
+    /**
+     * The row of a package, by its name or that of the nearest one whose packages are all there.
+     */
     private static int row(Map<String, Integer> rows, String name) {
         Integer row = rows.get(name);
         for (String p = name; row == null && p.contains("."); ) {
@@ -317,8 +319,7 @@ class StructureTest {
                             .map(ModuleDescriptor.Requires::name)
                             .filter(r -> r.startsWith(OURS) && !allowed.contains(r))
                             .toList();
-            assertEquals(
-                    List.of(), others, name + " may not require these: see docs/structure.md");
+            assertEquals(List.of(), others, name + " may not require these: see docs/structure.md");
         });
     }
 

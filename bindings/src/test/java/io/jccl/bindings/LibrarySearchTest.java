@@ -395,8 +395,7 @@ class LibrarySearchTest {
     /** As after the package was removed, and where a file was unpacked into a folder. */
     @Test
     void aHomeWhoseLibraryIsNoFileSaysWhatItIs() {
-        machine.variable("NCCL_HOME", "/n")
-                .link("/n/lib/libnccl.so.2", "/n/lib/libnccl.so.2.30.7");
+        machine.variable("NCCL_HOME", "/n").link("/n/lib/libnccl.so.2", "/n/lib/libnccl.so.2.30.7");
         says(
                 missing(NativeLibrary.NCCL),
                 "holds no libnccl.so.2 (but libnccl.so.2, a link to nothing or no file)");

@@ -115,7 +115,8 @@ final class RasJson {
             int code = (int) number(map(rank, "status"), what, 0);
             if (code != 0 && code != IN_PROGRESS) {
                 errors.add("ERROR");
-                String name = code > 0 && code < RESULTS.size() ? RESULTS.get(code) : "error " + code;
+                String name =
+                        code > 0 && code < RESULTS.size() ? RESULTS.get(code) : "error " + code;
                 add(
                         Kind.ERROR,
                         hash,

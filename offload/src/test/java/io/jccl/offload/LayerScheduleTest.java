@@ -585,7 +585,8 @@ class LayerScheduleTest {
                         IllegalStateException.class,
                         () ->
                                 s.forward((i, b, c) -> {
-                                    // What the prefetcher has not begun by now, draining leaves out.
+                                    // What the prefetcher has not begun by now, draining leaves
+                                    // out.
                                     gate(f.store.stalls);
                                     f.store.timeout.countDown();
                                     throw new IllegalStateException("mine");

@@ -338,12 +338,7 @@ final class Reader {
             throw noRecording(
                     file, "its version is " + h.path("jcclFlight") + ", this jccl reads 1");
         }
-        World w =
-                world(
-                        file,
-                        text(h, "communicator"),
-                        text(h, "engine"),
-                        h.path("size").asInt());
+        World w = world(file, text(h, "communicator"), text(h, "engine"), h.path("size").asInt());
         Track t = track(file, w, h.path("rank").asInt());
         t.progress = h.path("completed").asLong();
         t.site = text(h, "at");
@@ -385,8 +380,8 @@ final class Reader {
         Map<Path, Integer> group = new HashMap<>();
         files.forEach(f -> group.put(f, group.size()));
         Map<String, Set<Path>> together = new HashMap<>();
-        worlds.forEach(w ->
-                together.computeIfAbsent(w.job(), j -> new TreeSet<>()).addAll(w.files));
+        worlds.forEach(
+                w -> together.computeIfAbsent(w.job(), j -> new TreeSet<>()).addAll(w.files));
         boolean changed = true;
         while (changed) {
             changed = false;

@@ -115,7 +115,9 @@ final class JavaCommand {
         return command;
     }
 
-    /** The words of an argument file; null for another argument, and for one that java will refuse. */
+    /**
+     * The words of an argument file; null for another argument, and for one that java will refuse.
+     */
     private static @Nullable List<String> wordsOfFile(String argument) {
         if (!argument.startsWith("@") || argument.startsWith("@@")) {
             return null;
@@ -156,8 +158,7 @@ final class JavaCommand {
         try {
             // Complete, whereas ProcessHandle gives the first 4096 bytes.
             String all =
-                    new String(
-                            Files.readAllBytes(Path.of("/proc/self/cmdline")), nativeCharset());
+                    new String(Files.readAllBytes(Path.of("/proc/self/cmdline")), nativeCharset());
             List<String> words = new ArrayList<>(Arrays.asList(all.split("\0", -1)));
             words.removeLast();
             return words;

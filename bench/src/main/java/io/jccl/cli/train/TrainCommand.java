@@ -178,9 +178,7 @@ public final class TrainCommand extends Subcommand {
             Corpus corpus = text.corpus(model.seed);
             evaluation.evaluation().check(corpus.length(), model.size.context);
             boolean drive =
-                    nvme != null
-                            || compare != null
-                            || Techniques.Offload.of(model.offload).drive();
+                    nvme != null || compare != null || Techniques.Offload.of(model.offload).drive();
             try (Scratch scratch = drive ? Scratch.in(nvme, "jccl-train-") : null) {
                 Path folder = scratch == null ? null : scratch.folder();
                 Run run = new Run(chosen, corpus, folder, out, progress);

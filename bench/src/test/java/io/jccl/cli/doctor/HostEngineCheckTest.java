@@ -17,8 +17,7 @@ class HostEngineCheckTest {
                 List.of("mount", "-t", "tmpfs", "-o", "size=64k", "jccl-test", folder.toString());
         assumeTrue(status(mount) == 0, "mounting a tmpfs is not permitted here");
         try {
-            assertThrows(
-                    IOException.class, () -> HostEngineCheck.processes(Reading.known(folder)));
+            assertThrows(IOException.class, () -> HostEngineCheck.processes(Reading.known(folder)));
         } finally {
             status(List.of("umount", folder.toString()));
         }

@@ -95,7 +95,16 @@ class JavaCommandTest {
     @Test
     void argumentFilesAreReadAsJavaReadsThem() {
         assertEquals(
-                List.of("a", "bc de", "tab\tq\"\\z\nw", "i\\j", "s \"t", "joined", "open", "", "#q"),
+                List.of(
+                        "a",
+                        "bc de",
+                        "tab\tq\"\\z\nw",
+                        "i\\j",
+                        "s \"t",
+                        "joined",
+                        "open",
+                        "",
+                        "#q"),
                 ArgumentFile.words(
                         """
                         # a "comment"
@@ -103,7 +112,8 @@ class JavaCommandTest {
                         "tab\\tq\\"\\\\z\\nw" i\\j\f's "t'
                         "joi\\
                            ned" "open
-                        "" "#q\""""));
+                        "" "#q\"\
+                        """));
     }
 
     @Test

@@ -126,10 +126,7 @@ final class Regroup implements AutoCloseable {
                 job.folder().delete(file);
                 proceed(shared);
             } else {
-                await(
-                        shared::together,
-                        () -> check(shared, members[0]),
-                        "rank " + members[0]);
+                await(shared::together, () -> check(shared, members[0]), "rank " + members[0]);
             }
             return made;
         } catch (RuntimeException | Error e) {
@@ -196,8 +193,7 @@ final class Regroup implements AutoCloseable {
 
     private RankFailedException missing(int p, String what) {
         return new RankFailedException(
-                "%s %s while ranks met to continue without others"
-                        .formatted(old.nameOf(p), what));
+                "%s %s while ranks met to continue without others".formatted(old.nameOf(p), what));
     }
 
     /**

@@ -79,6 +79,7 @@ final class MpiProcess {
     private volatile List<MpiCommunicator> open = List.of();
 
     private final Thread service;
+
     /** Why MPI cannot be used: it was not initialized, or other code has finalized it. */
     private volatile @Nullable RuntimeException failure;
 

@@ -21,8 +21,7 @@ final class MpiStart {
      * @param starting called when MPI is loaded, before MPI_Init_thread
      * @param finalizing called by MPI_Finalize, while MPI can still be used
      */
-    static MpiProcess.State state(
-            Map<String, String> env, Runnable starting, Runnable finalizing) {
+    static MpiProcess.State state(Map<String, String> env, Runnable starting, Runnable finalizing) {
         MpiSettings settings = MpiSettings.of(env);
         MpiEnvironment.prepare(env);
         MpiApi mpi = NativeLibraries.mpi();

@@ -44,8 +44,7 @@ class CostModelTest {
     @Test
     void aNicOfUnknownBandwidthIsTakenForThePlannersDefault() {
         List<Integer> both = List.of(0, 1);
-        Prediction p =
-                MODEL.tune(machinesWithNics(0), both, Operation.ALL_REDUCE).choose(1L << 30);
+        Prediction p = MODEL.tune(machinesWithNics(0), both, Operation.ALL_REDUCE).choose(1L << 30);
         Prediction fast =
                 MODEL.tune(machinesWithNics(24), both, Operation.ALL_REDUCE).choose(1L << 30);
         assertTrue(p.busbwGBps() > 0.5 * LinkModel.DEFAULT_NIC, p::toString);
