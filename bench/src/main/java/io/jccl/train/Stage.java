@@ -144,13 +144,13 @@ final class Stage implements PipelineStage {
         }
         embedding = part.first() ? new Embedding(store, part, work, device, owned) : null;
         boolean last = part.last();
-        boolean ends = last || part.first();
-        long all = ends ? (long) work.rows * work.hidden : 0;
-        rows = owned.floats(device, options.shared() ? all : 0);
+        long all = (long) work.rows * work.hidden;
+        boolean gathers = options.shared() && (last || part.first());
+        rows = owned.floats(device, gathers ? all : 0);
         normed = owned.floats(device, last ? all : 0);
         normedGradient = owned.floats(device, last ? all : 0);
         long from = (long) shareFrom * work.hidden;
-        rowsShare = rows.slice(options.shared() ? from : 0, options.shared() && ends ? share : 0);
+        rowsShare = rows.slice(gathers ? from : 0, gathers ? share : 0);
         normedGradientShare = normedGradient.slice(last ? from : 0, last ? share : 0);
         int kept = last ? work.kept : 0;
         ofNorm = owned.floats(device, (long) work.rows * kept);

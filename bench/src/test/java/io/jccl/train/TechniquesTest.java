@@ -225,6 +225,15 @@ class TechniquesTest {
         losesAsOnASingleRank(techniques, shape(4, routing, shared));
     }
 
+    /** A stage in the middle has neither the embedding nor the head. */
+    @Test
+    void rowsAreSharedInTheMiddleOfAPipelineToo() {
+        int vocabulary = CORPUS.vocabulary().size();
+        losesAsOnASingleRank(
+                "tp=2 pp=3 accumulate=2 sequence-parallel",
+                new GptShape(3, 32, 4, 16, vocabulary, 0, Routing.SWITCH, 1.5, false));
+    }
+
     /** Noise, dropout and chance draw by a token's place, wherever it is computed. */
     @Tag("exhaustive")
     @ParameterizedTest
