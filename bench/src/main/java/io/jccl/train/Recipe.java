@@ -11,7 +11,8 @@ import java.util.OptionalDouble;
  * @param schedule of the learning rate
  * @param clip largest norm of the gradients of the whole model, to which they are scaled down;
  *     infinity for no clipping
- * @param groups tensors with another rate or decay; the first that contains a tensor applies
+ * @param groups tensors with another rate or decay; the first that contains a tensor sets its rate,
+ *     the first of these with a decay its decay
  * @param lossScale initial factor of the loss if gradients are float16
  */
 public record Recipe(RateSchedule schedule, double clip, List<Group> groups, double lossScale) {
@@ -128,18 +129,17 @@ public record Recipe(RateSchedule schedule, double clip, List<Group> groups, dou
         }
     }
 
-    /** The group of a tensor. */
+    /** Rate and decay of a tensor. */
     ParameterGroup group(Optimizer optimizer, String layer, String tensor, boolean counted) {
-        for (Group g : groups) {
-            if (g.has(layer, tensor)) {
-                Optimizer rule =
-                        g.decay.isPresent()
-                                ? optimizer.withWeightDecay(g.decay.getAsDouble())
-                                : optimizer;
-                return new ParameterGroup(rule, g.rate, counted);
-            }
-        }
-        return new ParameterGroup(optimizer, 1, counted);
+        List<Group> of = groups.stream().filter(g -> g.has(layer, tensor)).toList();
+        double rate = of.isEmpty() ? 1 : of.getFirst().rate;
+        Optimizer rule =
+                of.stream()
+                        .filter(g -> g.decay.isPresent())
+                        .findFirst()
+                        .map(g -> optimizer.withWeightDecay(g.decay.orElse(0)))
+                        .orElse(optimizer);
+        return new ParameterGroup(rule, rate, counted);
     }
 
     boolean clips() {

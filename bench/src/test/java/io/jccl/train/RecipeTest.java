@@ -13,6 +13,7 @@ import io.jccl.offload.optim.AdamW;
 import io.jccl.offload.optim.Lamb;
 import io.jccl.offload.optim.Lion;
 import io.jccl.offload.optim.Optimizer;
+import io.jccl.offload.optim.ParameterGroup;
 import io.jccl.train.RateSchedule.Shape;
 import java.nio.file.Path;
 import java.util.List;
@@ -144,6 +145,30 @@ class RecipeTest {
         assertEquals("decays", all.get("block0.qkv"));
         assertEquals("decays", all.get("embedding.token"));
         assertEquals("does not", all.get("head.norm"));
+    }
+
+    /** A tensor's rate and its decay may be set by different names. */
+    @Test
+    void rateAndDecayAreChosenApart() {
+        Recipe recipe =
+                new Recipe(
+                        RateSchedule.CONSTANT,
+                        1,
+                        List.of(
+                                new Recipe.Group(List.of("block0"), 0.5, OptionalDouble.empty()),
+                                new Recipe.Group(
+                                        List.of("w1", "head"), 1, OptionalDouble.of(0))));
+        AdamW rule = AdamW.defaults();
+        Optimizer undecayed = rule.withWeightDecay(0);
+        assertEquals(
+                new ParameterGroup(undecayed, 0.5, true),
+                recipe.group(rule, "block0", "w1", true));
+        assertEquals(
+                new ParameterGroup(rule, 0.5, true), recipe.group(rule, "block0", "w2", true));
+        assertEquals(
+                new ParameterGroup(undecayed, 1, true),
+                recipe.group(rule, "block1", "w1", true));
+        assertEquals(ParameterGroup.of(rule), recipe.group(rule, "block1", "w2", true));
     }
 
     /**

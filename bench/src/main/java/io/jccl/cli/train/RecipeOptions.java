@@ -149,7 +149,6 @@ final class RecipeOptions {
                         + Float.MAX_VALUE
                         + ", the largest of float32");
         List<Recipe.Group> groups = new ArrayList<>();
-        OptionalDouble none = OptionalDouble.of(0);
         for (String s : scales) {
             int equals = s.indexOf('=');
             if (equals < 1) {
@@ -162,12 +161,10 @@ final class RecipeOptions {
             } catch (NumberFormatException e) {
                 throw scale(s, e);
             }
-            boolean undecay = undecayed.contains(name);
-            groups.add(
-                    new Recipe.Group(List.of(name), rate, undecay ? none : OptionalDouble.empty()));
+            groups.add(new Recipe.Group(List.of(name), rate, OptionalDouble.empty()));
         }
         if (!undecayed.isEmpty()) {
-            groups.add(new Recipe.Group(undecayed, 1, none));
+            groups.add(new Recipe.Group(undecayed, 1, OptionalDouble.of(0)));
         }
         return new Recipe(
                 new RateSchedule(shape(), warmup, minimum, decay),
