@@ -151,8 +151,12 @@ public record Recipe(RateSchedule schedule, double clip, List<Group> groups, dou
         return Double.isFinite(norm) ? Math.min(1, clip / (norm + EPSILON)) : 1;
     }
 
-    /** The settings that determine the result, for checkpoints; empty for none. */
+    /**
+     * The settings that determine the result, for checkpoints; empty for none. Checkpoints have the
+     * loss scale itself.
+     */
     String text(int steps) {
-        return equals(NONE) ? "" : schedule.text(steps) + " clip=" + clip + " " + groups;
+        boolean none = schedule.equals(RateSchedule.CONSTANT) && !clips() && groups.isEmpty();
+        return none ? "" : schedule.text(steps) + " clip=" + clip + " " + groups;
     }
 }

@@ -33,6 +33,7 @@ final class ShardedStore implements ParameterStore {
     private final List<Part.Layer> layers;
     private final ZeroOptimizer zero;
     private final LossScale scale;
+    private final double firstScale;
     private final boolean scales;
     private final Operations operations;
     private final Stream stream;
@@ -74,6 +75,7 @@ final class ShardedStore implements ParameterStore {
         this.owned = new Owned(tiers.device());
         this.layers = layers;
         this.scale = scale;
+        this.firstScale = scale.value();
         this.scales = options.type() == DataType.FLOAT16;
         this.operations = operations;
         this.stream = comm.device().defaultStream();
@@ -279,6 +281,12 @@ final class ShardedStore implements ParameterStore {
     @Override
     public void load(Path folder, boolean carried) throws IOException {
         zero.load(folder);
+        if (!scales) {
+            scale.restore(1, 0);
+        } else if (scale.value() == 1 && scale.goodSteps() == 0) {
+            // Saved without a scale, in another type.
+            scale.restore(firstScale, 0);
+        }
     }
 
     @Override

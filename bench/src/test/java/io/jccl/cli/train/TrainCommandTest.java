@@ -524,6 +524,29 @@ class TrainCommandTest {
         assertEquals(10, json(json).get("runs").get(0).get("first_step").asInt());
     }
 
+    /** The scale is that of the checkpoint, if it was of float16, whatever the first one was. */
+    @Test
+    void resumesWithTheScaleOfItsType() throws IOException {
+        Path json = folder.resolve("scale.json");
+        String saved = "--zero 1 --checkpoint " + folder.resolve("scales") + " --json " + json;
+        String[] lines = {
+            " --steps 1", // begins without a scale
+            " --steps 2 --resume --fp16 --loss-scale 1024 | 1024",
+            " --steps 3 --resume --fp16 | 1024",
+            " --steps 4 --resume --bf16",
+            " --steps 5 --resume --fp16 --loss-scale 512 | 512"
+        };
+        for (String line : lines) {
+            String[] parts = line.split("\\|");
+            Result r = run(saved + parts[0]);
+            assertEquals(0, r.status, r::toString);
+            if (parts.length > 1) {
+                double scale = json(json).at("/runs/0/loss_scale").asDouble();
+                assertEquals(Double.parseDouble(parts[1]), scale, line);
+            }
+        }
+    }
+
     @Test
     void resumesAndLeavesNoFilesOnTheDrive() throws IOException {
         Path checkpoint = folder.resolve("checkpoint");
