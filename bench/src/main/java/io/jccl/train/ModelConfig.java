@@ -31,6 +31,9 @@ public final class ModelConfig {
                             "max_position_embeddings",
                             "rms_norm_eps"));
 
+    /** Epsilon of the norms of a Llama whose file has none, as in transformers. */
+    private static final double LLAMA_EPSILON = 1e-6;
+
     private final Path file;
     private final JsonNode json;
 
@@ -80,9 +83,10 @@ public final class ModelConfig {
             throw unsupported(names.get(2), heads, "a divisor of " + names.get(1) + " " + hidden);
         }
         Architecture usual = Architecture.of(kind, hidden, heads);
-        double epsilon = json.path(names.get(4)).asDouble(usual.epsilon());
-        int context = number(names.get(3));
         boolean gpt2 = kind == Kind.GPT2;
+        double epsilon =
+                json.path(names.get(4)).asDouble(gpt2 ? usual.epsilon() : LLAMA_EPSILON);
+        int context = number(names.get(3));
         return new GptShape(
                 number(names.get(0)),
                 hidden,

@@ -212,6 +212,19 @@ class HubWeightsTest {
         assertArrayEquals(a, b, 0);
     }
 
+    /** transformers has these in place of what a file lacks. */
+    @ParameterizedTest
+    @CsvSource({"gpt2,layer_norm_epsilon,1e-5", "llama,rms_norm_eps,1e-6"})
+    void aMissingEpsilonIsThatOfTransformers(String model, String key, double expected)
+            throws IOException {
+        ObjectMapper mapper = new ObjectMapper();
+        Path made = MADE.resolve(model).resolve(ModelConfig.NAME);
+        ObjectNode json = (ObjectNode) mapper.readTree(made.toFile());
+        json.remove(key);
+        mapper.writeValue(folder.resolve(ModelConfig.NAME).toFile(), json);
+        assertEquals(expected, ModelConfig.read(folder).architecture().epsilon());
+    }
+
     @ParameterizedTest
     @CsvSource({
         "gpt2,model_type,bert,expected gpt2 or llama",
