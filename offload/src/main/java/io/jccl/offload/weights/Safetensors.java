@@ -87,8 +87,9 @@ public final class Safetensors implements AutoCloseable {
      * @throws IOException as {@link #open(Path)}
      */
     public static Safetensors open(Path folder, String name) throws IOException {
+        Path file = folder.resolve(name);
         Path index = folder.resolve(name + INDEX);
-        return open(Files.exists(index) ? index : folder.resolve(name));
+        return open(!Files.exists(file) && Files.exists(index) ? index : file);
     }
 
     private SafetensorsFile add(Path file) throws IOException {

@@ -229,6 +229,13 @@ class SafetensorsTest {
         try (Safetensors in = Safetensors.open(folder, "m.safetensors")) {
             assertEquals(1.5f, read(in, "first")[0]);
         }
+        // As transformers does: an index that was left there is not read.
+        Files.copy(
+                MADE.resolve("model-00002-of-00002.safetensors"),
+                folder.resolve("m.safetensors"));
+        try (Safetensors in = Safetensors.open(folder, "m.safetensors")) {
+            assertEquals(Set.of("second"), in.names());
+        }
     }
 
     /** As a download or a copy over the file does first. */
