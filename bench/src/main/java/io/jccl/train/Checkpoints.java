@@ -454,8 +454,12 @@ final class Checkpoints implements AutoCloseable {
                 throw new IOException(
                         ("%s is of a run with %s %s, this one has %s; resume with the same, or"
                                         + " start again without --resume")
-                                .formatted(file, name, there, here));
+                                .formatted(file, name, orNone(there), orNone(here)));
             }
         }
+    }
+
+    private static String orNone(String value) {
+        return value.isEmpty() ? "none" : value;
     }
 }

@@ -545,6 +545,9 @@ class TrainCommandTest {
                 assertEquals(Double.parseDouble(parts[1]), scale, line);
             }
         }
+        Result r = run(saved + " --steps 6 --resume --clip 1");
+        assertEquals(1, r.status, r::toString);
+        assertTrue(r.err.contains("with recipe none, this one has constant warmup=0"), r.err);
     }
 
     @Test
