@@ -103,7 +103,8 @@ class TimeoutTest {
     @Test
     void ranksAreAskedBeforeTheTimeoutHasPassed() throws InterruptedException {
         for (int i = 0; i < TRIES; i++) {
-            try (Wait wait = new Wait(TIMEOUT)) {
+            // On a busy machine half a second is too short for this thread to come in between.
+            try (Wait wait = new Wait(TIMEOUT.multipliedBy(1L << i))) {
                 while (wait.fabric.control.asked() == 0 && wait.thread.isAlive()) {
                     Thread.sleep(1);
                 }
