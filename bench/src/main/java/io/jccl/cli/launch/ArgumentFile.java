@@ -4,7 +4,7 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * Words of an argument file of {@code java}: separated by white space, a {@code #} begins a
+ * Words of an argument file of {@code java}: separated by white space; a {@code #} begins a
  * comment, and quotes join what is between them, in which a backslash escapes the next character.
  */
 final class ArgumentFile {

@@ -81,7 +81,8 @@ final class JavaCommand {
             if (more != null) {
                 words.remove(i);
                 words.addAll(i, more);
-                ofFile = i-- + more.size();
+                ofFile = i + more.size();
+                i--;
                 continue;
             }
             boolean separate = a.equals("-p") || a.equals("--module-path");
@@ -115,9 +116,7 @@ final class JavaCommand {
         return command;
     }
 
-    /**
-     * The words of an argument file; null for another argument, and for one that java will refuse.
-     */
+    /** The words of an argument file; null for another argument, or one that java will refuse. */
     private static @Nullable List<String> wordsOfFile(String argument) {
         if (!argument.startsWith("@") || argument.startsWith("@@")) {
             return null;
@@ -158,7 +157,8 @@ final class JavaCommand {
         try {
             // Complete, whereas ProcessHandle gives the first 4096 bytes.
             String all =
-                    new String(Files.readAllBytes(Path.of("/proc/self/cmdline")), nativeCharset());
+                    new String(
+                            Files.readAllBytes(Path.of("/proc/self/cmdline")), nativeCharset());
             List<String> words = new ArrayList<>(Arrays.asList(all.split("\0", -1)));
             words.removeLast();
             return words;
