@@ -6,6 +6,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import java.time.Duration;
+import java.util.Objects;
 import java.util.ArrayList;
 import java.util.List;
 
@@ -89,7 +90,7 @@ final class FlightWorker {
 
     /** Two communicators in another order. */
     private static void cross(Communicator comm, boolean falls) {
-        try (Communicator other = comm.split(0, comm.rank())) {
+        try (Communicator other = Objects.requireNonNull(comm.split(0, comm.rank()))) {
             work(falls ? other : comm);
             work(falls ? comm : other);
         }
