@@ -194,6 +194,8 @@ int x_keyval(void *copy, void *gone, int *key, void *extra) {
 }
 int x_set_attr(H c, int key, void *value) EXPORT(MPI_Comm_set_attr);
 int x_set_attr(H c, int key, void *value) { return PMPI_Comm_set_attr(comm(c), key, value); }
+int x_delete_attr(H c, int key) EXPORT(MPI_Comm_delete_attr);
+int x_delete_attr(H c, int key) { return PMPI_Comm_delete_attr(comm(c), key); }
 int x_finalized(int *flag) EXPORT(MPI_Finalized);
 int x_finalized(int *flag) { return PMPI_Finalized(flag); }
 int x_op(MPI_User_function *f, int commute, H *made) EXPORT(MPI_Op_create);

@@ -12,8 +12,12 @@ import io.jccl.testkit.Messages;
 import io.jccl.testkit.MpiLauncher;
 import io.jccl.testkit.Workers.Worker;
 import java.lang.foreign.Arena;
+import java.lang.foreign.FunctionDescriptor;
+import java.lang.foreign.Linker;
 import java.lang.foreign.MemorySegment;
+import java.lang.foreign.SymbolLookup;
 import java.lang.foreign.ValueLayout;
+import java.lang.invoke.MethodHandle;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
@@ -58,6 +62,19 @@ class MpiSharedTest {
         run(launcher, "before", "again: other code");
     }
 
+    /** Exit handlers of C run when no C code can call the JVM any more. */
+    @ParameterizedTest
+    @MethodSource("launchers")
+    void otherCodeFinalizesMpiAfterTheJvm(MpiLauncher launcher) {
+        run(launcher, "at exit", "ends");
+    }
+
+    @ParameterizedTest
+    @MethodSource("launchers")
+    void otherCodeFinalizesMpiAfterTheJvmThoughJcclFailed(MpiLauncher launcher) {
+        run(launcher, "at exit, failed", "ends");
+    }
+
     @ParameterizedTest
     @MethodSource("launchers")
     void otherCodeChoseOneThread(MpiLauncher launcher) {
@@ -66,7 +83,7 @@ class MpiSharedTest {
 
     /** A rank. */
     static final class Program {
-        public static void main(String[] args) throws InterruptedException {
+        public static void main(String[] args) throws Throwable {
             MpiApi mpi = NativeLibraries.mpi();
             String level = args[0].equals("funneled") ? "FUNNELED" : "MULTIPLE";
             MemorySegment number = Arena.global().allocate(Long.BYTES);
@@ -77,6 +94,17 @@ class MpiSharedTest {
                             (int) mpi.abi().constant("MPI_THREAD_" + level),
                             number),
                     "MPI_Init_thread");
+            if (args[0].startsWith("at exit")) {
+                finalizeAtExit(mpi);
+                try (Communicator comm = Communicator.mpi(CommunicatorOptions.DEFAULT)) {
+                    comm.barrier(Device.host().defaultStream());
+                    if (args[0].endsWith("failed")) {
+                        comm.abort("work is left in MPI");
+                    }
+                }
+                System.out.println("ends");
+                System.exit(0);
+            }
             if (args[0].equals("after")) {
                 useAndFinalize(mpi, number);
             } else if (args[0].equals("before")) {
@@ -86,6 +114,24 @@ class MpiSharedTest {
             if (args[0].equals("funneled")) {
                 mpi.check(mpi.MPI_Finalize(), "MPI_Finalize");
             }
+        }
+
+        @SuppressWarnings("restricted")
+        private static void finalizeAtExit(MpiApi mpi) throws Throwable {
+            Linker linker = Linker.nativeLinker();
+            MethodHandle register =
+                    linker.downcallHandle(
+                            linker.defaultLookup().findOrThrow("__cxa_atexit"),
+                            FunctionDescriptor.of(
+                                    ValueLayout.JAVA_INT,
+                                    ValueLayout.ADDRESS,
+                                    ValueLayout.ADDRESS,
+                                    ValueLayout.ADDRESS));
+            MemorySegment function =
+                    SymbolLookup.libraryLookup(mpi.library().path(), Arena.global())
+                            .findOrThrow("MPI_Finalize");
+            assertEquals(
+                    0, (int) register.invokeExact(function, MemorySegment.NULL, MemorySegment.NULL));
         }
 
         private static void useAndFinalize(MpiApi mpi, MemorySegment number)

@@ -320,6 +320,9 @@ public interface MpiApi extends MpiDialect {
     /** {@code int MPI_Comm_set_attr(MPI_Comm comm, int comm_keyval, void* attribute_val)} */
     int MPI_Comm_set_attr(@Handle long comm, int comm_keyval, MemorySegment attribute_val);
 
+    /** {@code int MPI_Comm_delete_attr(MPI_Comm comm, int comm_keyval)} */
+    int MPI_Comm_delete_attr(@Handle long comm, int comm_keyval);
+
     /** {@code int MPI_Comm_set_name(MPI_Comm comm, const char* comm_name)} */
     int MPI_Comm_set_name(@Handle long comm, MemorySegment comm_name);
 

@@ -12,7 +12,8 @@ import java.lang.invoke.MethodType;
 /**
  * The functions of an attribute of {@code MPI_COMM_SELF}. {@code MPI_Finalize} deletes it before
  * anything else, while all of MPI can be used (MPI 4.0, 11.4.2), so a process learns of that call,
- * whoever makes it.
+ * whoever makes it. The attribute has to be deleted before the JVM ends: after that a call of the
+ * function, as by {@code MPI_Finalize} in an exit handler of C code, crashes the process.
  *
  * <p>The first argument, a communicator, is an int or a pointer; neither function reads it.
  */

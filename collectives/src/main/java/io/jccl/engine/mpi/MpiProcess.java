@@ -17,7 +17,8 @@ import org.jspecify.annotations.Nullable;
 
 /**
  * MPI in this process: initialized once, by the thread {@code jccl-mpi}, which then monitors the
- * communicators, answers other ranks' status requests, and finalizes MPI when the JVM ends.
+ * communicators, answers other ranks' status requests, and finalizes MPI when the JVM ends. MPI
+ * that other code has initialized is left to that code.
  *
  * <p><b>Threads:</b> any.
  */
@@ -96,6 +97,8 @@ final class MpiProcess {
     /**
      * The state of MPI once it is initialized.
      *
+     * @param initialized whether JCCL has initialized it, and so finalizes it
+     * @param attribute the key of the attribute whose deletion tells of MPI_Finalize
      * @param job the same on all ranks, and in no other job
      * @param blocking whether collectives block; the same on all ranks
      * @param turn serializes calls of MPI; null if all threads may call it
@@ -103,6 +106,8 @@ final class MpiProcess {
     record State(
             MpiApi mpi,
             MpiAbi abi,
+            boolean initialized,
+            int attribute,
             MpiTypes types,
             long world,
             int rank,
@@ -171,18 +176,20 @@ final class MpiProcess {
             }
             awaitOthersEnd(s);
             over.countDown();
-            boolean ours = failure == null;
-            refuse(
-                    Objects.requireNonNullElseGet(
-                            failure,
-                            () ->
-                                    new JcclException(
-                                            "the JVM ends, as those of all ranks do: MPI is"
-                                                    + " finalized, and nothing can use it any more,"
-                                                    + " not even a shutdown hook")));
+            JcclException end =
+                    new JcclException(
+                            "the JVM ends, as those of all ranks do: nothing can use the"
+                                    + " communicators any more, not even a shutdown hook");
+            refuse(end);
             boolean idle = awaitIdle();
-            if (ours && idle && !s.control.broken() && (s.turn == null || s.turn.take())) {
-                s.mpi.MPI_Finalize();
+            // Otherwise other code finalizes MPI just now, or a thread cannot leave it.
+            if (failure == end && (s.turn == null || s.turn.take())) {
+                if (s.initialized && idle && !s.control.broken()) {
+                    s.mpi.MPI_Finalize();
+                } else {
+                    // MPI_Finalize may come when the JVM no longer lets C code call it.
+                    s.mpi.MPI_Comm_delete_attr(s.mpi.MPI_COMM_SELF(), s.attribute);
+                }
             }
             finished.countDown();
             // The JVM waits for other shutdown hooks. One that blocks in MPI ends the job.
@@ -197,7 +204,8 @@ final class MpiProcess {
     }
 
     /** Lets no further operation begin: other threads may go on while the JVM ends. */
-    private synchronized void refuse(RuntimeException why) {
+    private synchronized void refuse(JcclException end) {
+        RuntimeException why = Objects.requireNonNullElse(failure, end);
         failure = why;
         open.forEach(c -> c.fail(why, false, -1));
     }
@@ -271,8 +279,7 @@ final class MpiProcess {
     static JcclException finalized() {
         return new JcclException(
                 "other code of this process has finalized MPI, after which nothing can use it:"
-                        + " let that code call MPI_Finalize after the last use of JCCL, or not at"
-                        + " all, since JCCL does when the JVM ends");
+                        + " let that code call MPI_Finalize after the last use of JCCL");
     }
 
     private boolean isOrderly(State s) {

@@ -99,11 +99,9 @@ final class MpiStart {
                         number,
                         MemorySegment.NULL),
                 "MPI_Comm_create_keyval");
+        int attribute = number.get(ValueLayout.JAVA_INT, 0);
         mpi.check(
-                mpi.MPI_Comm_set_attr(
-                        mpi.MPI_COMM_SELF(),
-                        number.get(ValueLayout.JAVA_INT, 0),
-                        MemorySegment.NULL),
+                mpi.MPI_Comm_set_attr(mpi.MPI_COMM_SELF(), attribute, MemorySegment.NULL),
                 "MPI_Comm_set_attr");
         // Unless serialized calls were chosen, several threads may be in collectives.
         boolean blocking =
@@ -115,6 +113,8 @@ final class MpiStart {
         return new MpiProcess.State(
                 mpi,
                 abi,
+                !initialized,
+                attribute,
                 new MpiTypes(mpi),
                 world,
                 rank,

@@ -2440,6 +2440,67 @@ public class mpi_h extends mpi_h$shared {
         }
     }
 
+    private static class MPI_Comm_delete_attr {
+        public static final FunctionDescriptor DESC = FunctionDescriptor.of(
+            mpi_h.C_INT,
+            mpi_h.C_POINTER,
+            mpi_h.C_INT
+        );
+
+        public static final MemorySegment ADDR = SYMBOL_LOOKUP.findOrThrow("MPI_Comm_delete_attr");
+
+        public static final MethodHandle HANDLE = Linker.nativeLinker().downcallHandle(ADDR, DESC);
+    }
+
+    /**
+     * Function descriptor for:
+     * {@snippet lang=c :
+     * int MPI_Comm_delete_attr(MPI_Comm comm, int comm_keyval)
+     * }
+     */
+    public static FunctionDescriptor MPI_Comm_delete_attr$descriptor() {
+        return MPI_Comm_delete_attr.DESC;
+    }
+
+    /**
+     * Downcall method handle for:
+     * {@snippet lang=c :
+     * int MPI_Comm_delete_attr(MPI_Comm comm, int comm_keyval)
+     * }
+     */
+    public static MethodHandle MPI_Comm_delete_attr$handle() {
+        return MPI_Comm_delete_attr.HANDLE;
+    }
+
+    /**
+     * Address for:
+     * {@snippet lang=c :
+     * int MPI_Comm_delete_attr(MPI_Comm comm, int comm_keyval)
+     * }
+     */
+    public static MemorySegment MPI_Comm_delete_attr$address() {
+        return MPI_Comm_delete_attr.ADDR;
+    }
+
+    /**
+     * {@snippet lang=c :
+     * int MPI_Comm_delete_attr(MPI_Comm comm, int comm_keyval)
+     * }
+     */
+    public static int MPI_Comm_delete_attr(MemorySegment comm, int comm_keyval) {
+        var mh$ = MPI_Comm_delete_attr.HANDLE;
+        try {
+            if (TRACE_DOWNCALLS) {
+                traceDowncall("MPI_Comm_delete_attr", comm, comm_keyval);
+            }
+            return (int)mh$.invokeExact(comm, comm_keyval);
+        } catch (Error | RuntimeException ex) {
+           throw ex;
+        } catch (Throwable ex$) {
+           throw new AssertionError("should not reach here", ex$);
+        }
+    }
+
     private static class MPI_Comm_dup {
         public static final FunctionDescriptor DESC = FunctionDescriptor.of(
             mpi_h.C_INT,
