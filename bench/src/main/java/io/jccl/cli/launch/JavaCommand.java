@@ -76,16 +76,13 @@ final class JavaCommand {
         int ofFile = 0; // words before it come from an argument file, in which @ means nothing
         int i = 0;
         for (boolean options = true; options && i < words.size(); i++) {
-            String a = words.get(i);
-            List<String> more = files && i >= ofFile ? wordsOfFile(a) : null;
-            if (more != null) {
-                words.remove(i);
-                words.addAll(i, more);
-                ofFile = i + more.size();
-                i--;
-                continue;
+            ofFile = files ? expand(words, i, ofFile) : ofFile;
+            if (i == words.size()) {
+                break;
             }
+            String a = words.get(i);
             boolean separate = a.equals("-p") || a.equals("--module-path");
+            ofFile = files && (separate || takesValue(a)) ? expand(words, i + 1, ofFile) : ofFile;
             if (separate && i + 1 < words.size()) {
                 // The JVM takes the last module path only, so the two become one.
                 path = words.get(++i) + File.pathSeparator + path;
@@ -114,6 +111,26 @@ final class JavaCommand {
                         "--enable-native-access=" + NATIVE_MODULE));
         command.addAll(rest);
         return command;
+    }
+
+    /**
+     * Replaces an argument file by its words.
+     *
+     * @param ofFile words before it come from an argument file
+     * @return the same, afterwards
+     */
+    private static int expand(List<String> words, int at, int ofFile) {
+        int end = ofFile;
+        while (at >= end && at < words.size()) {
+            List<String> more = wordsOfFile(words.get(at));
+            if (more == null) {
+                break;
+            }
+            words.remove(at);
+            words.addAll(at, more);
+            end = at + more.size();
+        }
+        return end;
     }
 
     /** The words of an argument file; null for another argument, or one that java will refuse. */

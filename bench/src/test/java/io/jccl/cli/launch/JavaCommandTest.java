@@ -87,6 +87,15 @@ class JavaCommandTest {
                         "@@c"),
                 program("@" + file, "-p", "2", "@" + file, "@@c"));
         assertEquals(plus(OURS, "@@x", "@none", "A"), program("@@x", "@none", "A"));
+        Path path = folder.resolve("path");
+        Files.writeString(path, "mods -Dx=y\n");
+        Path empty = Files.createFile(folder.resolve("empty"));
+        assertEquals(
+                plus(program("-p", "mods"), "-Dx=y", "-cp", "mods", "-Dx=y", "A", "@" + path),
+                program(
+                        "-p", "@" + empty, "@" + path, "-cp", "@" + path, "@" + empty, "A",
+                        "@" + path));
+        assertEquals(OURS, program("@" + empty));
         assertEquals(
                 plus(OURS, "--disable-@files", "@" + file),
                 program("--disable-@files", "@" + file));
