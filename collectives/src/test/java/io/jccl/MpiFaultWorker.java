@@ -235,7 +235,10 @@ final class MpiFaultWorker {
                 reduce(comm, true, false);
             }
             case "hook" -> {
-                Runtime.getRuntime().addShutdownHook(Thread.ofPlatform().unstarted(this::atExit));
+                // Of one rank: the other may be refused first, and nothing ends a barrier with it.
+                Communicator alone = Objects.requireNonNull(comm.split(comm.rank(), 0));
+                Runtime.getRuntime()
+                        .addShutdownHook(Thread.ofPlatform().unstarted(() -> atExit(alone)));
                 System.exit(0);
             }
             case "signals" -> signals();
@@ -244,11 +247,11 @@ final class MpiFaultWorker {
     }
 
     /** Goes on when all ranks end. */
-    private void atExit() {
+    private void atExit(Communicator alone) {
         try {
             for (int i = 0; i < 200; i++) {
                 Thread.sleep(50);
-                comm.barrier(stream);
+                alone.barrier(stream);
             }
             say(comm.rank(), "went on");
         } catch (InterruptedException | JcclException e) {
