@@ -131,6 +131,25 @@ class FlightFaultTest {
         }
     }
 
+    /** A communicator that goes on is written as it is at the last failure, not at the first. */
+    @Test
+    void historyOfAnotherCommunicatorIsAsOfTheLastFailure() throws IOException {
+        try (Workers workers = world("threads")) {
+            workers.startAll(FlightWorker.class, "twice", seconds("threads"), "1");
+            for (int r : survivors(1)) {
+                String last = of(workers, r).await("LAST " + r + " ", PATIENCE).split(" ", -1)[2];
+                try (Stream<Path> files = Files.list(folder.resolve("flight"))) {
+                    String end = "_0-rank" + r + ".json";
+                    Path file =
+                            files.filter(f -> f.getFileName().toString().endsWith(end))
+                                    .findFirst()
+                                    .orElseThrow();
+                    contains(Files.readString(file), "\"last\":" + last + ",");
+                }
+            }
+        }
+    }
+
     @ParameterizedTest
     @CsvSource("host, never, 2")
     void rankThatDoesNotComeIsFoundWhereItIs(String engine, String what, int victim)

@@ -5,6 +5,7 @@ import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
+import io.jccl.error.JcclException;
 import java.time.Duration;
 import java.util.Objects;
 import java.util.ArrayList;
@@ -66,6 +67,11 @@ final class FlightWorker {
             say("RUNNING " + comm.rank());
             if (what.equals("cross")) {
                 cross(comm, falls);
+            } else if (what.equals("twice")) {
+                failInAnother(comm, falls);
+                work(comm);
+                failInAnother(comm, falls);
+                say("LAST " + comm.rank() + " " + comm.history().last());
             } else if (falls && (what.equals("skip") || what.equals("never"))) {
                 dawdle();
             } else if (falls && what.equals("other")) {
@@ -93,6 +99,19 @@ final class FlightWorker {
         try (Communicator other = Objects.requireNonNull(comm.split(0, comm.rank()))) {
             work(falls ? other : comm);
             work(falls ? comm : other);
+        }
+    }
+
+    /** The ranks call different operations; this communicator goes on. */
+    private static void failInAnother(Communicator comm, boolean falls) {
+        try (Communicator other = comm.split(0, comm.rank())) {
+            if (falls) {
+                wrongTurn(other);
+            } else {
+                work(other);
+            }
+        } catch (JcclException e) {
+            say("FAILED " + comm.rank() + " " + e.getClass().getSimpleName());
         }
     }
 

@@ -34,8 +34,8 @@ public final class FlightLog {
     /** Whether it has failed; like the next one only used while {@link #OPEN} is held. */
     private boolean failed;
 
-    /** Whether its history was written, perhaps when another communicator failed. */
-    private boolean left;
+    /** How far it was when its history was written, perhaps as another communicator failed. */
+    private long left = -1;
 
     FlightLog(EngineCommunicator owner, boolean completesLater) {
         this.owner = owner;
@@ -89,15 +89,20 @@ public final class FlightLog {
             failed = true;
             leaveHistory();
             for (FlightLog other : OPEN) {
-                if (!other.left) {
+                if (!other.failed && other.left != other.reached()) {
                     other.leaveHistory();
                 }
             }
         }
     }
 
+    /** Grows with each operation that is called, and with each that completes. */
+    private long reached() {
+        return recorder.last() + recorder.completed();
+    }
+
     private void leaveHistory() {
-        left = true;
+        left = reached();
         FlightDump.leave(owner.rank(), this::history);
     }
 
