@@ -4,10 +4,11 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.jccl.device.host.SharedMemoryFullException;
+import io.jccl.error.JcclException;
 import io.jccl.testkit.Workers;
 import io.jccl.testkit.Workers.Worker;
 import java.io.IOException;
-import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -16,6 +17,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
@@ -198,7 +200,7 @@ class JoinFaultTest {
                                 "cannot join",
                                 what);
             }
-            Report.of(one).is(UncheckedIOException.class, what);
+            Report.of(one).is(SharedMemoryFullException.class, what, "File too large");
         }
     }
 
@@ -208,6 +210,20 @@ class JoinFaultTest {
     void firstRankThatFailsWhileJoiningTellsTheOthersWhy(int victim, int bytes, String what)
             throws InterruptedException {
         rankThatFailsWhileJoiningTellsTheOthersWhy(victim, bytes, what);
+    }
+
+    /** The kernel refuses every byte of a file, but not the file. */
+    @Test
+    void rankThatCannotMarkTheFolderLeavesNone(@TempDir Path folder) throws IOException {
+        try (Workers workers =
+                world(2, "-Djccl.shm.dir=" + folder, "-XX:-UsePerfData")
+                        .by("prlimit", "--fsize=0")) {
+            Report.of(workers.start(0, FaultWorker.class, "hello", LONG))
+                    .is(JcclException.class, "cannot meet in", "File too large");
+        }
+        try (Stream<Path> left = Files.list(folder)) {
+            assertEquals(List.of(), left.toList());
+        }
     }
 
     /** Room for the control memory and the least heaps, of 1 MiB, of two of three ranks. */
