@@ -39,21 +39,25 @@ public final class TopologyReader {
     private static final LookAlike HWLOC =
             new LookAlike("<topology\\b|\\bhwloc2?\\.dtd", "XML of hwloc (lstopo)");
 
+    /** Of tools that print a matrix too, which looks damaged here. */
+    private static final List<LookAlike> MATRICES =
+            List.of(
+                    new LookAlike(
+                            "ROCm System Management|(Weight|Hops|Link Type) between two GPUs"
+                                    + "|\\bXGMI\\b",
+                            "output of rocm-smi or amd-smi of AMD"),
+                    new LookAlike(
+                            "\\bICN\\d|\\bPPU\\d|ppu-smi", "output of ppu-smi of Alibaba's PPUs"));
+
     private static final List<LookAlike> LOOK_ALIKES =
             List.of(
                     HWLOC,
                     new LookAlike(
                             "^available: \\d+ nodes|^node distances:", "output of numactl -H"),
                     new LookAlike(
-                            "ROCm System Management|(Weight|Hops|Link Type) between two GPUs"
-                                    + "|\\bXGMI\\b",
-                            "output of rocm-smi or amd-smi of AMD"),
-                    new LookAlike(
                             "=== System : maxBw|\\bNCCL (INFO|WARN|TRACE)\\b",
                             "NCCL's log (NCCL writes a topology that is read to the file that"
-                                    + " NCCL_TOPO_DUMP_FILE names)"),
-                    new LookAlike(
-                            "\\bICN\\d|\\bPPU\\d|ppu-smi", "output of ppu-smi of Alibaba's PPUs"));
+                                    + " NCCL_TOPO_DUMP_FILE names)"));
 
     private static final Pattern ICN = Pattern.compile("ICN\\d+");
 
@@ -83,7 +87,7 @@ public final class TopologyReader {
         try {
             matrix = MatrixParser.parse(lines, options.lenient());
         } catch (TopologyFormatException e) {
-            TopologyFormatException other = lookAlike(lines);
+            TopologyFormatException other = lookAlike(MATRICES, lines);
             throw other != null ? other : e;
         }
         if (matrix != null) {
@@ -231,7 +235,8 @@ public final class TopologyReader {
         try {
             read = TopologyXml.read(xml, options.lenient(), options.name());
         } catch (TopologyFormatException e) {
-            throw HWLOC.sign.matcher(text).find() ? HWLOC.at(0, 0) : e;
+            boolean hwloc = HWLOC.sign.matcher(text).find() && !XML.matcher(text).find();
+            throw hwloc ? HWLOC.at(0, 0) : e;
         }
         return new Reading(TopologyOverrides.of(read, options, List.of()), null);
     }
@@ -256,8 +261,9 @@ public final class TopologyReader {
         return false;
     }
 
-    private static @Nullable TopologyFormatException lookAlike(List<Text.Line> lines) {
-        for (LookAlike other : LOOK_ALIKES) {
+    private static @Nullable TopologyFormatException lookAlike(
+            List<LookAlike> others, List<Text.Line> lines) {
+        for (LookAlike other : others) {
             for (Text.Line line : lines) {
                 if (other.sign.matcher(line.text()).find()) {
                     return other.at(line.number(), line.column(line.start()));
@@ -268,9 +274,11 @@ public final class TopologyReader {
     }
 
     private static TopologyFormatException unknown(String text, List<Text.Line> lines) {
-        TopologyFormatException other = lookAlike(lines);
-        if (other != null) {
-            return other;
+        for (List<LookAlike> others : List.of(MATRICES, LOOK_ALIKES)) {
+            TopologyFormatException other = lookAlike(others, lines);
+            if (other != null) {
+                return other;
+            }
         }
         return new TopologyFormatException(
                 0,

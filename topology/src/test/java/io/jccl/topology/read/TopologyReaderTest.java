@@ -531,6 +531,21 @@ class TopologyReaderTest {
         assertEquals("NV4", matrix.code(0, 1).text());
     }
 
+    /** In an issue there may be more about the machine. */
+    @Test
+    void damageIsReportedWhateverElseIsInTheText() {
+        String matrix = "\tGPU0\tGPU1\nGPU0\t X \tNV4\n";
+        String xml = "<system version=\"1\">\n<cpu>\n</system>\n";
+        for (String other :
+                List.of(
+                        "available: 1 nodes (0)\nnode 0 cpus: 0 1\n",
+                        "<topology version=\"2.0\">\n</topology>\n",
+                        "host:1:1 [0] NCCL INFO Channel 00/02 : 0 1\n")) {
+            contains(error(matrix + other), "GPU1");
+            contains(error(xml + other), "line 3");
+        }
+    }
+
     @Test
     void lookAlikesAreNamed() {
         contains(error("\tGPU0\tGPU1\nGPU0\t X \tICN4\nGPU1\tICN4\t X \n"), "ICN4", "ppu-smi");
