@@ -96,10 +96,11 @@ final class Quantized {
         for (int i = 0; i < n; i++) {
             float x = from[at + i];
             int code = scale == 0 ? zero : code(x / scale);
-            // A mean that was rounded to the other sign would move the parameter the wrong way.
+            // A mean that was rounded to the other sign would move the parameter the wrong way, and
+            // one over a square that was rounded to 0 much too far.
             if (x < 0 && code >= zero && this == SIGNED) {
                 code = zero - 1;
-            } else if (x > 0 && code <= zero && this == SIGNED) {
+            } else if (x > 0 && code <= zero) {
                 code = zero + 1;
             }
             to.set(JAVA_BYTE, base + i, (byte) code);
