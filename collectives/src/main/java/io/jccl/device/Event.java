@@ -1,6 +1,7 @@
 package io.jccl.device;
 
 import java.time.Duration;
+import org.jspecify.annotations.Nullable;
 
 /**
  * A marker in a stream that completes when all work enqueued before it has completed.
@@ -25,6 +26,18 @@ public interface Event extends AutoCloseable {
      * @return true if so, or if the event was never recorded
      */
     boolean query();
+
+    /**
+     * The error of an operation before the last recording that its host stream had not yet thrown.
+     * A recording completes also after an error, and streams that wait for it continue: who uses
+     * results of the stream's work asks for it.
+     *
+     * @return the error; null if there was none, the recording has not completed, or the event is
+     *     one of a GPU
+     */
+    default @Nullable Throwable error() {
+        return null;
+    }
 
     /**
      * Waits on the calling thread for the last recording.

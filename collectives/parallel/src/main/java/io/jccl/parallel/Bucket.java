@@ -5,6 +5,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
+import io.jccl.error.JcclException;
 import io.jccl.internal.Closing;
 import io.jccl.parallel.GradientReducer.Parameter;
 import java.util.ArrayList;
@@ -89,6 +90,8 @@ final class Bucket implements AutoCloseable {
 
     private final List<Event> events = new ArrayList<>();
 
+    private final Runnable check = this::check;
+
     private int pending;
 
     Bucket(Plan plan, Buffer memory, Device device, Exchange exchange) {
@@ -104,37 +107,29 @@ final class Bucket implements AutoCloseable {
     }
 
     /**
-     * Records the stream on which a gradient is computed. Work on the host's default stream has
-     * already completed.
+     * Records the work enqueued so far on the stream on which a gradient is computed; the stream
+     * may be closed afterwards. Work on the host's default stream has already completed.
      */
     void madeOn(Stream stream) {
         if (device.kind() == Device.Kind.HOST && stream == device.defaultStream()) {
             return;
         }
-        for (int i = 0; i < streams.size(); i++) {
-            if (streams.get(i) == stream) {
-                return;
-            }
+        int i = 0;
+        while (i < streams.size() && streams.get(i) != stream) {
+            i++;
         }
-        streams.add(stream);
-        if (events.size() < streams.size()) {
+        if (i == events.size()) {
             events.add(device.newEvent());
         }
-    }
-
-    /** Records the streams of a bucket that this one may replace. */
-    void madeOnStreamsOf(Bucket before) {
-        before.streams.forEach(this::madeOn);
+        events.get(i).record(stream);
+        if (i == streams.size()) {
+            streams.add(stream);
+        }
     }
 
     /** A gradient is ready, or will not be computed in this pass. */
     void arrived() {
-        if (--pending == 0) {
-            // Only now, so that each stream's event is recorded once per step.
-            for (int i = 0; i < streams.size(); i++) {
-                events.get(i).record(streams.get(i));
-            }
-        }
+        pending--;
     }
 
     boolean isComplete() {
@@ -143,13 +138,33 @@ final class Bucket implements AutoCloseable {
 
     /** Enqueues the exchange after the work that computes the gradients. */
     void launch(Stream stream) {
-        for (int i = 0; i < streams.size(); i++) {
-            stream.waitFor(events.get(i));
-        }
+        follow(stream);
         exchange.enqueue(stream);
     }
 
-    /** Ends the step. */
+    /** Makes a stream wait for the work that computes the gradients, and fail if that failed. */
+    void follow(Stream stream) {
+        for (int i = 0; i < streams.size(); i++) {
+            stream.waitFor(events.get(i));
+        }
+        if (!streams.isEmpty() && device.kind() == Device.Kind.HOST) {
+            stream.launchHostFunction(check);
+        }
+    }
+
+    private void check() {
+        for (int i = 0; i < streams.size(); i++) {
+            Throwable error = events.get(i).error();
+            if (error != null) {
+                throw new JcclException(
+                        "gradients were not computed, because of an error on their stream: "
+                                + error.getMessage(),
+                        error);
+            }
+        }
+    }
+
+    /** Ends the step, or forgets what was computed. */
     void end() {
         streams.clear();
     }

@@ -121,8 +121,8 @@ final class GradientBuckets implements AutoCloseable {
         if (communicate && trials != null) {
             switch (trials.begin()) {
                 case STAY -> {}
-                case SWITCH -> divide(buckets(trials.bytes()));
-                case DECIDE -> divide(buckets(trials.agree(own, stream).chosenBytes()));
+                case SWITCH -> divide(buckets(trials.bytes()), stream);
+                case DECIDE -> divide(buckets(trials.agree(own, stream).chosenBytes()), stream);
             }
         }
         for (Bucket b : all) {
@@ -144,6 +144,9 @@ final class GradientBuckets implements AutoCloseable {
         for (Buffer memory : memories) {
             memory.zero();
         }
+        for (Bucket b : all) {
+            b.end();
+        }
     }
 
     /** Bytes that this rank contributes in one step. */
@@ -160,6 +163,15 @@ final class GradientBuckets implements AutoCloseable {
         return trials == null ? Optional.empty() : Optional.ofNullable(trials.result());
     }
 
+    /** As {@link #divide(ReducerOptions)}, in the middle of training. */
+    private void divide(ReducerOptions sizes, Stream stream) {
+        // Passes that only accumulated may still be computing.
+        for (Bucket b : all) {
+            b.follow(stream);
+        }
+        divide(sizes);
+    }
+
     /** Creates buckets in place of the existing ones; gradients keep their values and views. */
     private void divide(ReducerOptions sizes) {
         Bucket[] before = all;
@@ -173,10 +185,6 @@ final class GradientBuckets implements AutoCloseable {
             Bucket bucket = new Bucket(plan, memory, own.device(), exchange);
             all = Arrays.copyOf(all, all.length + 1);
             all[all.length - 1] = bucket;
-            // Passes that only accumulated may still be computing, for any of the old buckets.
-            for (Bucket b : before) {
-                bucket.madeOnStreamsOf(b);
-            }
             carried.addAll(exchange.carried());
             for (int p : plan.members()) {
                 of[p] = bucket;

@@ -245,12 +245,13 @@ public final class GradientReducer implements AutoCloseable {
 
     /**
      * Marks a parameter's gradient as complete for this pass once the work enqueued so far on a
-     * stream has run. Parameters may become ready in any order.
+     * stream has run. Parameters may become ready in any order. If work on a host's stream has
+     * failed, {@link #finish} throws that error, and the other ranks throw one that names it.
      *
      * @param parameter index in the list
      * @param madeOn the stream on which the gradient is computed, of the communicator's device
-     * @throws IllegalStateException if no pass was begun, or the parameter is already ready; the
-     *     call then has no effect
+     * @throws IllegalStateException if no pass was begun, the parameter is already ready, or the
+     *     stream is closed; the call then has no effect
      * @throws JcclException if another rank has failed
      */
     public void ready(int parameter, Stream madeOn) {
@@ -267,10 +268,10 @@ public final class GradientReducer implements AutoCloseable {
                             + " is ready for the second time in one pass; a parameter used several"
                             + " times is ready once all of its gradient is there");
         }
-        ready[parameter] = true;
-        used[parameter] = true;
         Bucket bucket = buckets.of[parameter];
         bucket.madeOn(madeOn);
+        ready[parameter] = true;
+        used[parameter] = true;
         if (phase == Phase.COMMUNICATE) {
             bucket.arrived();
             if (bucket.isComplete()) {

@@ -269,6 +269,118 @@ class GradientReducerTest {
                 });
     }
 
+    /** Its event completes, but what it was to compute is not there. */
+    @Test
+    void errorOnTheStreamOfAGradientEndsThePassOfAll() {
+        Communicator.runLocal(
+                2,
+                c -> {
+                    try (Stream stream = c.device().newStream();
+                            GradientReducer r =
+                                    GradientReducer.create(
+                                            c, floats(10, 20), ReducerOptions.DEFAULT)) {
+                        r.begin(false);
+                        if (c.rank() == 0) {
+                            stream.launchHostFunction(
+                                    () -> {
+                                        throw new IllegalArgumentException("no loss");
+                                    });
+                        }
+                        r.ready(1, stream);
+                        r.finish();
+                        r.begin(true);
+                        String m =
+                                Messages.of(
+                                        c.rank() == 0
+                                                ? JcclException.class
+                                                : RankFailedException.class,
+                                        () -> {
+                                            r.ready(0, stream);
+                                            r.finish();
+                                        });
+                        assertTrue(m.contains("no loss"), m);
+                        if (c.rank() == 0) {
+                            assertThrows(JcclException.class, stream::synchronize);
+                        }
+                    }
+                });
+    }
+
+    @Test
+    void afterZeroAnErrorOfAnEarlierPassDoesNotCount() {
+        Communicator.runLocal(
+                2,
+                c -> {
+                    try (Stream first = c.device().newStream();
+                            GradientReducer r =
+                                    GradientReducer.create(
+                                            c, floats(10), ReducerOptions.DEFAULT)) {
+                        r.begin(false);
+                        first.launchHostFunction(
+                                () -> {
+                                    throw new IllegalArgumentException("no loss");
+                                });
+                        r.ready(0, first);
+                        r.finish();
+                        assertThrows(JcclException.class, first::synchronize);
+                        r.zero();
+                        r.begin(true);
+                        fill(r.gradient(0), c.rank());
+                        r.ready(0);
+                        r.finish();
+                        assertEquals(0.5, r.gradient(0).get(9));
+                    }
+                });
+    }
+
+    /** As with a stream for each micro-batch. */
+    @Test
+    void streamsMayBeClosedOnceTheirGradientsAreReady() {
+        Communicator.runLocal(
+                2,
+                c -> {
+                    try (GradientReducer r =
+                            GradientReducer.create(c, floats(10, 20), ReducerOptions.DEFAULT)) {
+                        for (int pass = 0; pass < 4; pass++) {
+                            r.begin(pass % 2 == 1);
+                            for (int p = 1; p >= 0; p--) {
+                                Buffer gradient = r.gradient(p);
+                                double value = c.rank() + pass;
+                                try (Stream stream = c.device().newStream()) {
+                                    stream.launchHostFunction(() -> fill(gradient, value));
+                                    r.ready(p, stream);
+                                }
+                            }
+                            r.finish();
+                        }
+                        assertEquals(3.5, r.gradient(0).get(9));
+                        assertEquals(3.5, r.gradient(1).get(19));
+                    }
+                });
+    }
+
+    @Test
+    void closedStreamIsRefusedAndChangesNothing() {
+        Communicator.runLocal(
+                2,
+                c -> {
+                    Stream stream = c.device().newStream();
+                    stream.close();
+                    try (GradientReducer r =
+                            GradientReducer.create(c, floats(10), ReducerOptions.DEFAULT)) {
+                        r.begin(true);
+                        String m =
+                                Messages.of(
+                                        IllegalStateException.class, () -> r.ready(0, stream));
+                        assertTrue(m.contains("stream is closed"), m);
+                        fill(r.gradient(0), c.rank());
+                        r.ready(0);
+                        r.finish();
+                        assertEquals(0.5, r.gradient(0).get(9));
+                    }
+                });
+    }
+
     @Test
     void disagreementIsNamed() {
         Communicator.runLocal(

@@ -12,8 +12,16 @@ import org.jspecify.annotations.Nullable;
 final class HostEvent implements Event {
     /** One recording, which runs after the work it marks; the latest replaces earlier ones. */
     private final class Mark implements Runnable {
-        boolean done;
+        /** The stream while the recording has not completed; then null. */
+        @Nullable HostStream on;
+
+        /** How often it was recorded and has not run. */
+        int pending;
+
         long nanos;
+
+        /** The error of work before it on the stream. */
+        @Nullable Throwable error;
 
         /** Streams and threads that wait for it or will; if there are none it can be reused. */
         int waiters;
@@ -24,6 +32,10 @@ final class HostEvent implements Event {
         @Override
         public void run() {
             complete(this);
+        }
+
+        boolean isDone() {
+            return pending == 0;
         }
 
         private void await() {
@@ -58,16 +70,17 @@ final class HostEvent implements Event {
             }
             replaced = last;
             old = previous;
-            mark = free(last);
+            mark = reusable(last, host);
             if (mark == null) {
-                mark = free(previous);
+                mark = reusable(previous, null);
                 previous = last;
                 if (mark == null) {
                     mark = new Mark();
                 }
                 last = mark;
             }
-            mark.done = false;
+            mark.on = host;
+            mark.pending++;
         }
         try {
             host.submitAlways(mark);
@@ -79,7 +92,7 @@ final class HostEvent implements Event {
     }
 
     private synchronized void withdraw(Mark mark, @Nullable Mark replaced, @Nullable Mark old) {
-        mark.done = true;
+        end(mark);
         if (last == mark) {
             last = replaced;
             previous = old;
@@ -87,25 +100,44 @@ final class HostEvent implements Event {
         notifyAll();
     }
 
-    private static @Nullable Mark free(@Nullable Mark mark) {
-        return mark == null || !mark.done || mark.waiters > 0 ? null : mark;
+    /**
+     * A recording for which nothing waits; if it has not completed, it can be recorded again only
+     * on its stream, where it then completes later.
+     */
+    private static @Nullable Mark reusable(@Nullable Mark mark, @Nullable HostStream stream) {
+        boolean free = mark != null && mark.waiters == 0;
+        return free && (mark.isDone() || mark.on == stream) ? mark : null;
     }
 
     private synchronized void complete(Mark mark) {
-        mark.done = true;
+        HostStream on = mark.on;
+        mark.error = on == null ? null : on.error();
         mark.nanos = System.nanoTime();
+        end(mark);
         notifyAll();
+    }
+
+    private static void end(Mark mark) {
+        if (--mark.pending == 0) {
+            // The event does not keep the stream reachable.
+            mark.on = null;
+        }
     }
 
     @Override
     public synchronized boolean query() {
-        return last == null || last.done;
+        return last == null || last.isDone();
+    }
+
+    @Override
+    public synchronized @Nullable Throwable error() {
+        return last == null || !last.isDone() ? null : last.error;
     }
 
     @Override
     public synchronized void synchronize(Duration timeout) {
         Mark mark = last;
-        if (mark == null || mark.done) {
+        if (mark == null || mark.isDone()) {
             return;
         }
         boolean done = false;
@@ -124,7 +156,7 @@ final class HostEvent implements Event {
     /** The recording that a stream waiting for this event now waits for: the latest. */
     synchronized Runnable waiting() {
         Mark mark = last;
-        if (mark == null || mark.done) {
+        if (mark == null || mark.isDone()) {
             return HostEvent::nothing;
         }
         mark.waiters++;
@@ -136,7 +168,7 @@ final class HostEvent implements Event {
     private boolean await(Mark mark, long deadline) {
         long interrupted = 0;
         try {
-            while (!mark.done) {
+            while (!mark.isDone()) {
                 long now = System.nanoTime();
                 long left = deadline == Long.MAX_VALUE ? Long.MAX_VALUE : deadline - now;
                 if (left <= 0) {
@@ -169,7 +201,7 @@ final class HostEvent implements Event {
     }
 
     private synchronized long completedAt() {
-        if (last == null || !last.done) {
+        if (last == null || !last.isDone()) {
             throw new IllegalStateException(
                     last == null
                             ? "the event was never recorded"

@@ -72,6 +72,11 @@ public final class HostStream implements Stream {
         submit(work, false);
     }
 
+    /** The error that the next wait for the stream throws. */
+    @Nullable Throwable error() {
+        return queue == null ? null : queue.error();
+    }
+
     /** Runs or enqueues work that also runs after an earlier error. */
     void submitAlways(Runnable work) {
         submit(work, true);
@@ -190,6 +195,10 @@ public final class HostStream implements Stream {
                 }
                 notifyAll();
             }
+        }
+
+        synchronized @Nullable Throwable error() {
+            return error;
         }
 
         synchronized boolean isIdle() {
