@@ -221,6 +221,11 @@ final class GroupRecorder {
         try {
             engines[0].executeTogether(engines, batches, n);
             done = true;
+        } catch (Error e) {
+            for (int i = 0; i < n; i++) {
+                engines[i].queue.broke(batches[i], e);
+            }
+            throw e;
         } finally {
             for (int i = 0; i < n; i++) {
                 if (done) {
@@ -236,10 +241,10 @@ final class GroupRecorder {
         for (int i = 1; i < n; i++) {
             engines[i].queue.enqueue(batches[i], engines[i].driver());
         }
-        RuntimeException first = null;
+        Throwable first = null;
         try {
             engines[0].queue.runHere(batches[0]);
-        } catch (RuntimeException e) {
+        } catch (RuntimeException | Error e) {
             first = e;
         }
         for (int i = 1; i < n; i++) {
@@ -253,8 +258,10 @@ final class GroupRecorder {
                 }
             }
         }
-        if (first != null) {
-            throw first;
+        if (first instanceof Error e) {
+            throw e;
+        } else if (first instanceof RuntimeException e) {
+            throw e;
         }
     }
 }

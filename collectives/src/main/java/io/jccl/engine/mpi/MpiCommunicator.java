@@ -265,14 +265,16 @@ final class MpiCommunicator extends HostRank {
     protected void execute(Request q) {
         watch.enter(q, mpi.blocking() && !polled(q.op));
         checkEntered();
+        boolean done = false;
         try {
             calls.run(q);
+            done = true;
         } catch (RuntimeException e) {
-            if (calls.giveUp()) {
-                keepMemory(q);
-            }
             throw failed(e);
         } finally {
+            if (!done && calls.giveUp()) {
+                keepMemory(q);
+            }
             watch.leave();
         }
     }
@@ -301,6 +303,7 @@ final class MpiCommunicator extends HostRank {
         watch.enter("a group", false);
         checkEntered();
         boolean messages = false;
+        boolean done = false;
         try {
             for (int i = 0; i < batch.size(); i++) {
                 Request q = batch.get(i);
@@ -321,14 +324,15 @@ final class MpiCommunicator extends HostRank {
                 watch.enter("sends and receives of a group", false);
                 calls.messages().finish();
             }
+            done = true;
         } catch (RuntimeException e) {
-            if (calls.giveUp()) {
+            throw failed(e);
+        } finally {
+            if (!done && calls.giveUp()) {
                 for (int i = 0; i < batch.size(); i++) {
                     keepMemory(batch.get(i));
                 }
             }
-            throw failed(e);
-        } finally {
             watch.leave();
         }
     }

@@ -156,7 +156,7 @@ final class ChildCommunicators {
         try {
             // NCCL may have failed on some of the ranks only.
             rest.confirm(options.timeout());
-        } catch (RuntimeException e) {
+        } catch (RuntimeException | Error e) {
             made.abort(String.valueOf(e.getMessage()));
             made.close();
             throw e;

@@ -242,7 +242,7 @@ final class Failures {
     }
 
     /** Fails for an exception amid a group: the other ranks wait for the rest of it. */
-    void amidGroup(RuntimeException e) {
+    void amidGroup(Throwable e) {
         fail(
                 e instanceof JcclException known
                         ? known

@@ -251,7 +251,7 @@ final class Membership {
                 store.compareAndSet(key(DECIDED), null, TOGETHER);
             }
             awaitDecision(System.nanoTime() + Deadline.nanos(timeout), timeout);
-        } catch (RuntimeException e) {
+        } catch (RuntimeException | Error e) {
             store.compareAndSet(key(DECIDED), null, APART);
             if (!Arrays.equals(store.get(key(DECIDED)), TOGETHER)) {
                 throw e;

@@ -262,26 +262,33 @@ final class NcclCalls {
         CudaDevice.refuseVirtualThread();
         int size = r.type.size();
         long recv = at(r.recv);
-        int result = nccl.ncclGroupStart();
         boolean v = r.op.vector();
-        for (int i = 0; i < rank.size() && !NcclCodes.isError(result); i++) {
-            boolean to = r.op.sends(rank.rank(), r.root) && r.op.receives(i, r.root);
-            boolean from = r.op.sends(i, r.root) && r.op.receives(rank.rank(), r.root);
-            long sendCount = !to ? 0 : v ? r.sendCounts[i] : r.count;
-            long recvCount = !from ? 0 : v ? r.recvCounts[i] : r.count;
-            long sendAt = send + size * (v ? r.sendDispls[i] : r.op.manySend() ? i * r.count : 0);
-            long recvAt = recv + size * (v ? r.recvDispls[i] : r.op.manyRecv() ? i * r.count : 0);
-            if (i == rank.rank() && sendAt == recvAt) {
-                continue;
+        int result = nccl.ncclGroupStart();
+        int end;
+        // The group is always ended, since it belongs to the thread.
+        try {
+            for (int i = 0; i < rank.size() && !NcclCodes.isError(result); i++) {
+                boolean to = r.op.sends(rank.rank(), r.root) && r.op.receives(i, r.root);
+                boolean from = r.op.sends(i, r.root) && r.op.receives(rank.rank(), r.root);
+                long sendCount = !to ? 0 : v ? r.sendCounts[i] : r.count;
+                long recvCount = !from ? 0 : v ? r.recvCounts[i] : r.count;
+                long sendAt =
+                        send + size * (v ? r.sendDispls[i] : r.op.manySend() ? i * r.count : 0);
+                long recvAt =
+                        recv + size * (v ? r.recvDispls[i] : r.op.manyRecv() ? i * r.count : 0);
+                if (i == rank.rank() && sendAt == recvAt) {
+                    continue;
+                }
+                if (sendCount > 0) {
+                    result = nccl.ncclSend(sendAt, sendCount, type, i, c, h);
+                }
+                if (recvCount > 0 && !NcclCodes.isError(result)) {
+                    result = nccl.ncclRecv(recvAt, recvCount, type, i, c, h);
+                }
             }
-            if (sendCount > 0) {
-                result = nccl.ncclSend(sendAt, sendCount, type, i, c, h);
-            }
-            if (recvCount > 0 && !NcclCodes.isError(result)) {
-                result = nccl.ncclRecv(recvAt, recvCount, type, i, c, h);
-            }
+        } finally {
+            end = nccl.ncclGroupEnd();
         }
-        int end = nccl.ncclGroupEnd();
         return NcclCodes.isError(result) ? result : end;
     }
 
@@ -291,22 +298,26 @@ final class NcclCalls {
         int size = r.type.size();
         int op = op(r, c);
         int result = nccl.ncclGroupStart();
-        for (int i = 0; i < rank.size() && !NcclCodes.isError(result); i++) {
-            if (r.sendCounts[i] > 0) {
-                long from = at(r.send) + r.sendDispls[i] * size;
-                result =
-                        nccl.ncclReduce(
-                                from,
-                                i == rank.rank() ? at(r.recv) : 0,
-                                r.sendCounts[i],
-                                type,
-                                op,
-                                i,
-                                c,
-                                h);
+        int end;
+        try {
+            for (int i = 0; i < rank.size() && !NcclCodes.isError(result); i++) {
+                if (r.sendCounts[i] > 0) {
+                    long from = at(r.send) + r.sendDispls[i] * size;
+                    result =
+                            nccl.ncclReduce(
+                                    from,
+                                    i == rank.rank() ? at(r.recv) : 0,
+                                    r.sendCounts[i],
+                                    type,
+                                    op,
+                                    i,
+                                    c,
+                                    h);
+                }
             }
+        } finally {
+            end = nccl.ncclGroupEnd();
         }
-        int end = nccl.ncclGroupEnd();
         return NcclCodes.isError(result) ? result : end;
     }
 

@@ -21,8 +21,8 @@ final class NcclGroup {
             ((NcclRank) engines[0]).failures().settle(result, "ncclGroupStart");
             String operation = "ncclGroupEnd";
             NcclRank guilty = (NcclRank) engines[0];
-            RuntimeException thrown = null;
             boolean begun = false;
+            int end;
             // The group is always ended: it belongs to the thread, and would otherwise swallow
             // all later calls.
             try {
@@ -41,16 +41,14 @@ final class NcclGroup {
                         }
                     }
                 }
-            } catch (RuntimeException e) {
-                thrown = e;
+            } catch (RuntimeException | Error e) {
                 // NCCL knows nothing of it, and enqueues what it was given before.
                 for (int i = 0; begun && i < n; i++) {
                     ((NcclRank) engines[i]).failures().amidGroup(e);
                 }
-            }
-            int end = nccl.ncclGroupEnd();
-            if (thrown != null) {
-                throw thrown;
+                throw e;
+            } finally {
+                end = nccl.ncclGroupEnd();
             }
             if (NcclCodes.isError(result)) {
                 guilty.failures().settle(result, operation);
