@@ -18,11 +18,13 @@ final class FlightText {
     static void print(Findings f, PrintWriter out) {
         out.println(
                 format(
-                        "communicator %s (%s), %s, %s operations recorded%s",
+                        "communicator %s (%s), %s, %s recorded%s",
                         f.communicator(),
                         f.engine(),
                         Text.count(f.size(), "rank"),
-                        format("%,d", f.operations()),
+                        f.operations() == 1
+                                ? "1 operation"
+                                : format("%,d operations", f.operations()),
                         f.aligned() ? ", clocks set by the ends of collectives" : ""));
         if (!f.missing().isEmpty()) {
             out.println("no recording of ranks " + f.missing());

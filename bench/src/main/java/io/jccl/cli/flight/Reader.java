@@ -80,6 +80,14 @@ final class Reader {
             tasks.add(() -> {
                 try {
                     return readFile(file);
+                } catch (OutOfMemoryError e) {
+                    throw new UnfitException(
+                            format(
+                                    "'%s' does not fit into this JVM's memory: allow more, as by"
+                                            + " JCCL_JAVA_OPTS=-Xmx8g, or give files of fewer"
+                                            + " operations, unless it is damaged",
+                                    file),
+                            e);
                 } catch (UnfitException e) {
                     if (!mayBeForeign) {
                         throw e;
@@ -215,16 +223,8 @@ final class Reader {
                             .merge(e.getInt("rank"), e.getLong("number"), Math::max);
                 }
             }
-        } catch (UnfitException e) {
+        } catch (UnfitException | OutOfMemoryError e) {
             throw e;
-        } catch (OutOfMemoryError e) {
-            throw new UnfitException(
-                    format(
-                            "'%s' does not fit into this JVM's memory, only up to event %s: allow"
-                                    + " more, as by JCCL_JAVA_OPTS=-Xmx8g, or give recordings of a"
-                                    + " shorter time, unless it is damaged",
-                            file, events),
-                    e);
         } catch (IOException | RuntimeException | VirtualMachineError e) {
             // The JDK's reader does not validate its input, so damage can cause any of these.
             throw new UnfitException(
@@ -373,15 +373,19 @@ final class Reader {
 
     /**
      * Files belong to the same job if shared communicators connect them, or communicators that were
-     * split from the same one. A file without communicators, such as a launcher's, belongs to any
-     * job.
+     * split from the same one, or whose histories are of the same process. A file without
+     * communicators, such as a launcher's, belongs to any job.
      */
     private static void checkOneJob(List<Path> files, List<World> worlds) {
         Map<Path, Integer> group = new HashMap<>();
         files.forEach(f -> group.put(f, group.size()));
         Map<String, Set<Path>> together = new HashMap<>();
-        worlds.forEach(
-                w -> together.computeIfAbsent(w.job(), j -> new TreeSet<>()).addAll(w.files));
+        for (World w : worlds) {
+            Stream<String> processes = w.tracks.values().stream().map(t -> t.process);
+            Stream.concat(Stream.of(w.job()), processes.filter(p -> !p.isEmpty()))
+                    .forEach(key ->
+                            together.computeIfAbsent(key, k -> new TreeSet<>()).addAll(w.files));
+        }
         boolean changed = true;
         while (changed) {
             changed = false;

@@ -303,12 +303,12 @@ class FlightCommandTest {
     }
 
     /** The history of a rank that waits in its only operation. */
-    private Path history(String communicator, int rank, int size, String thread)
+    private Path history(String communicator, int rank, int size, int process, String thread)
             throws IOException {
         ObjectMapper mapper = new ObjectMapper();
         ObjectNode h = mapper.createObjectNode();
         h.put("jcclFlight", 1).put("communicator", communicator).put("engine", "host/processes");
-        h.put("rank", rank).put("size", size).put("host", "node").put("process", rank + 1);
+        h.put("rank", rank).put("size", size).put("host", "node").put("process", process);
         h.put("at", "Train.step(Train.java:6) [" + thread + "]");
         ObjectNode o = h.putArray("operations").addObject();
         o.put("number", 1).put("sequence", 1).put("name", "barrier").put("type", "int8");
@@ -322,20 +322,29 @@ class FlightCommandTest {
     /** As after a deadlock: each rank left what it did in the communicator in which it waited. */
     @Test
     void communicatorsOfOneJobWithoutACommonRecordingAreReadTogether() throws IOException {
-        Path one = history("5f/0", 0, 2, "main");
-        Path two = history("5f/0.1.0", 1, 2, "main");
+        Path one = history("5f/0", 0, 2, 1, "main");
+        Path two = history("5f/0.1.0", 1, 2, 2, "main");
         assertEquals(0, flight(one, two), err::toString);
         assertTrue(out.toString().contains("communicator 5f/0.1.0 (host"), out::toString);
         out.getBuffer().setLength(0);
-        assertEquals(2, flight(one, two, history("60/0", 0, 2, "main")));
+        assertEquals(2, flight(one, two, history("60/0", 0, 2, 3, "main")));
         refused("different jobs");
+    }
+
+    /** NCCL's communicators have a number each, whatever they were split from. */
+    @Test
+    void communicatorsOfOneProcessAreReadTogether() throws IOException {
+        Path one = history("5f/0", 0, 2, 1, "main");
+        Path two = history("60/0.1", 0, 2, 1, "main");
+        assertEquals(0, flight(one, two), err::toString);
+        assertTrue(out.toString().contains("communicator 60/0.1 (host"), out::toString);
     }
 
     @Test
     void nameOfAThreadCannotSteerTheTerminal() throws IOException {
-        assertEquals(0, flight(history("5f/0", 0, 1, "a\u001b[31mb\nc")), err::toString);
+        assertEquals(0, flight(history("5f/0", 0, 1, 1, "a\u001b[31mb\nc")), err::toString);
         assertTrue(out.toString().contains("[a?[31mb?c]"), out::toString);
-        assertTrue(out.toString().contains("), 1 rank, 1 operations"), out::toString);
+        assertTrue(out.toString().contains("), 1 rank, 1 operation recorded"), out::toString);
     }
 
     /** Browsers paint nothing of a canvas of 65,536 lines or more. */
@@ -344,7 +353,7 @@ class FlightCommandTest {
         int ranks = 2000;
         List<Object> arguments = new ArrayList<>();
         for (int r = 0; r < ranks; r++) {
-            arguments.add(history("5f/0", r, ranks, "main"));
+            arguments.add(history("5f/0", r, ranks, r, "main"));
         }
         Path page = folder.resolve("t.html");
         arguments.addAll(List.of("--html", page));

@@ -22,6 +22,8 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.api.parallel.Isolated;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /** Recordings of a real size: 8 ranks of 100,000 operations. */
 @Isolated("records all events of the JVM")
@@ -70,16 +72,24 @@ class FlightSizeTest {
     }
 
     /** Whoever is told that it is damaged looks for the fault in the wrong place. */
-    @Test
-    void recordingThatDoesNotFitIntoMemoryIsNotCalledDamaged(@TempDir Path folder)
+    @ParameterizedTest
+    @ValueSource(strings = {"rank-0.jfr", "rank-0.json"})
+    void fileThatDoesNotFitIntoMemoryIsNotCalledDamaged(String name, @TempDir Path folder)
             throws IOException, InterruptedException {
-        Path file = folder.resolve("rank-0.jfr");
-        record(file, 0, 500_000);
+        Path file = folder.resolve(name);
+        if (name.endsWith(".jfr")) {
+            record(file, 0, 500_000);
+        } else {
+            String operation = "{\"number\":1,\"sequence\":1,\"name\":\"barrier\"},\n";
+            Files.writeString(
+                    file,
+                    "{\"jcclFlight\":1,\"operations\":[" + operation.repeat(500_000) + "{}]}\n");
+        }
         Path log = folder.resolve("log.txt");
         Process p =
                 new ProcessBuilder(
                                 Workers.command(
-                                        List.of("-Xmx32m"), Main.class, "flight", file.toString()))
+                                        List.of("-Xmx32m"), Main.class, "flight", folder.toString()))
                         .redirectErrorStream(true)
                         .redirectOutput(log.toFile())
                         .start();
