@@ -222,14 +222,18 @@ public final class TopologyReader {
     private static Reading xml(String text, ReadOptions options) {
         String xml = text;
         Matcher start = XML.matcher(text);
-        if (!startsAsXml(text) && start.find()) {
-            long before = text.substring(0, start.start()).chars().filter(c -> c == '\n').count();
+        if (start.find()) {
+            int from = start.start();
+            String head = text.substring(0, from);
             String last = "</" + start.group(1) + ">";
-            int end = text.indexOf(last, start.start());
-            xml =
-                    "\n".repeat((int) before)
-                            + text.substring(
-                                    start.start(), end < 0 ? text.length() : end + last.length());
+            int end = text.indexOf(last, from);
+            if (startsAsXml(text)) {
+                // A comment at its head may have another.
+                end = text.lastIndexOf(last);
+            } else {
+                head = "\n".repeat((int) head.chars().filter(c -> c == '\n').count());
+            }
+            xml = head + text.substring(from, end < from ? text.length() : end + last.length());
         }
         Topology read;
         try {

@@ -521,6 +521,10 @@ class TopologyReaderTest {
                                             text.formatted(xml.replace("</cpu>", "")), options));
             assertEquals(13, e.line());
         }
+        for (String first : List.of(xml, "<?xml version=\"1.0\"?>\n<!-- " + xml + "-->" + xml)) {
+            Topology t = TopologyReader.topology(first + "```\nAny clue?\n", STRICT);
+            assertEquals(2, t.gpus().size());
+        }
         contains(
                 error(text.formatted("<graphs version=\"1\">\n</graphs>\n")),
                 "line 4",
