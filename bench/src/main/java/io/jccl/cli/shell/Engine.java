@@ -40,12 +40,12 @@ public enum Engine {
 
     /** The value of an option, or without it that of the environment, as programs read it. */
     public static Engine of(@Nullable Engine option, Map<String, String> environment) {
-        String name = environment.getOrDefault(VARIABLE, "").strip();
-        if (option != null || name.isEmpty()) {
-            return option != null ? option : HOST;
+        if (option != null) {
+            return option;
         }
+        String name = environment.getOrDefault(VARIABLE, "").strip();
         try {
-            return of(name);
+            return name.isEmpty() ? HOST : of(name);
         } catch (IllegalArgumentException e) {
             throw new IllegalArgumentException(VARIABLE + ": " + e.getMessage(), e);
         }
