@@ -3,7 +3,7 @@ package io.jccl.offload.weights;
 import io.jccl.device.DataType;
 import org.jspecify.annotations.Nullable;
 
-/** Element types of the safetensors format, by the names used there. */
+/** Element types of the safetensors format, by the names used there: all of whole bytes. */
 public enum WeightType {
     /** Brain float. */
     BF16(2, DataType.BFLOAT16),
@@ -17,6 +17,14 @@ public enum WeightType {
     F8_E4M3(1, DataType.FLOAT8E4M3),
     /** 8 bits, 5 of them exponent. */
     F8_E5M2(1, DataType.FLOAT8E5M2),
+    /** 8 bits, 4 of them exponent, without a negative zero. */
+    F8_E4M3FNUZ(1, null),
+    /** 8 bits, 5 of them exponent, without a negative zero. */
+    F8_E5M2FNUZ(1, null),
+    /** 8 bits, all of them exponent: scales of blocks. */
+    F8_E8M0(1, null),
+    /** Two of single precision: real and imaginary part. */
+    C64(8, null),
     /** Truth value, a byte. */
     BOOL(1, null),
     /** Signed byte. */
