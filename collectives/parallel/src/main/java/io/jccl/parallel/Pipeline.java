@@ -114,16 +114,20 @@ public final class Pipeline implements AutoCloseable {
     }
 
     /**
-     * Prepares a pipeline. All ranks call it; with {@link PipelineOptions#overlap} it waits for
-     * them.
+     * Prepares a pipeline. All ranks call it; it waits for them.
      *
      * @param stages the ranks, in the order of the stages
      * @param stage this rank's part of the model
-     * @param options settings
+     * @param options settings; all but the counts are the same on all ranks
      * @return the pipeline, which the caller closes
+     * @throws io.jccl.CollectiveMismatchException if the ranks disagree; the message names the
+     *     first difference
      */
     public static Pipeline create(
             Communicator stages, PipelineStage stage, PipelineOptions options) {
+        Objects.requireNonNull(stage, "stage");
+        // Messages of other numbers of micro-batches also match, over several runs.
+        ConsistencyCheck.check(stages, "the options of a pipeline", options.common());
         return new Pipeline(stages, stage, options);
     }
 

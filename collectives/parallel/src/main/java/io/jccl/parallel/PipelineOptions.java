@@ -1,10 +1,11 @@
 package io.jccl.parallel;
 
 import io.jccl.device.DataType;
+import java.util.List;
 import java.util.Objects;
 
 /**
- * Settings of a pipeline. All ranks pass the same schedule, micro-batches and type.
+ * Settings of a pipeline. All ranks pass the same schedule, micro-batches, type and overlap.
  *
  * @param schedule the order of computations
  * @param microBatches micro-batches per batch, 1 or more
@@ -67,5 +68,14 @@ public record PipelineOptions(
      */
     public PipelineOptions withOverlap(boolean value) {
         return new PipelineOptions(schedule, microBatches, type, inputCount, outputCount, value);
+    }
+
+    /** What all ranks must have in common. */
+    List<String> common() {
+        return List.of(
+                "schedule " + schedule.label(),
+                microBatches + " micro-batches",
+                "type " + type.label(),
+                "overlap " + overlap);
     }
 }

@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.jccl.CollectiveMismatchException;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.device.Buffer;
@@ -13,6 +14,7 @@ import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.testkit.AllocationRounds;
 import java.time.Duration;
+import java.util.List;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
@@ -269,6 +271,34 @@ class PipelineTest {
         for (int r : new int[] {0, 2}) {
             assertTrue(heard[r].contains("stage 1 of the pipeline failed: no more"), heard[r]);
         }
+    }
+
+    /** Or messages of one run would be taken for those of another. */
+    @Test
+    void ranksThatDisagreeAreToldSo() {
+        PipelineOptions options = PipelineOptions.of(4, DataType.FLOAT32, 10);
+        List<PipelineOptions> others =
+                List.of(
+                        PipelineOptions.of(3, DataType.FLOAT32, 10),
+                        PipelineOptions.of(4, DataType.INT32, 10),
+                        options.withSchedule(PipelineSchedule.GPIPE),
+                        options.withOverlap(false));
+        List<String> differences =
+                List.of("3 micro-batches", "int32", "schedule gpipe", "overlap false");
+        Communicator.runLocal(
+                2,
+                OPTIONS,
+                comm -> {
+                    for (int i = 0; i < others.size(); i++) {
+                        PipelineOptions mine = comm.rank() == 0 ? options : others.get(i);
+                        CollectiveMismatchException e =
+                                assertThrows(
+                                        CollectiveMismatchException.class,
+                                        () -> Pipeline.create(comm, new Sleeper(), mine));
+                        String m = String.valueOf(e.getMessage());
+                        assertTrue(m.contains(differences.get(i)), m);
+                    }
+                });
     }
 
     @Test

@@ -33,7 +33,7 @@ final class Gradients {
     private final Copies copies;
     private final Ranks ranks;
     private final Stream stream;
-    private final Event written;
+    private final Written written;
     private final Part[] parts;
     private final Slot[] slots;
     private final GradientNorm norm = new GradientNorm(1);
@@ -118,7 +118,7 @@ final class Gradients {
         this.copies = new Copies(config.tiers().engine());
         this.ranks = ranks;
         this.stream = ranks.stream;
-        this.written = memory.own(config.device().newEvent());
+        this.written = new Written(config.device(), stream, parts.size(), memory);
         this.parts = parts.toArray(Part[]::new);
         this.sums = sums;
         this.done = new int[parts.size()];
@@ -275,8 +275,7 @@ final class Gradients {
     /** As {@link ZeroOptimizer#reduce(int, Stream)}. */
     void reduce(Part p, Stream user) {
         if (config.stage() >= 2 || direct || sums != null) {
-            written.record(user);
-            stream.waitFor(written);
+            written.follow(p.index, user);
         } else {
             user.synchronize(); // they are added up by the CPU
         }
@@ -398,6 +397,10 @@ final class Gradients {
             finish(s);
         }
         ranks.drain();
+        JcclException e = written.takeError();
+        if (e != null) {
+            lost(e);
+        }
     }
 
     /** The norm of the sum of all gradients; the same bits on all ranks and at all stages. */

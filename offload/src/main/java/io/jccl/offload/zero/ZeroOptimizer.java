@@ -331,7 +331,9 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     /**
-     * As {@link #reduce(int)}, for gradients that a stream writes.
+     * As {@link #reduce(int)}, for gradients that a stream writes. If work on a host's stream has
+     * failed, {@link #step} throws on all ranks, and the micro-steps are done again; at stages 0
+     * and 1 this call may throw that error.
      *
      * @param layer index of the layer
      * @param user a stream of the device; work enqueued there so far writes the gradients

@@ -485,6 +485,43 @@ class ZeroFaultTest {
                 });
     }
 
+    /** Work of one rank's stream fails: no rank takes the step, and all can do it again. */
+    @ParameterizedTest
+    @ValueSource(ints = {0, 3})
+    void anErrorOnAStreamThatWritesGradientsIsOneOfAllRanks(int stage) {
+        ZeroOptions o = ZeroOptions.stage(stage).withTypes(DataType.FLOAT32, DataType.FLOAT32);
+        float[] one = undisturbed(o, 1);
+        Communicator.runLocal(
+                RANKS,
+                Demo.IN_RANK_ORDER,
+                comm -> {
+                    try (Demo.Memory memory = new Demo.Memory(Map.of());
+                            Stream user = comm.device().newStream();
+                            Stream other = comm.device().newStream();
+                            ZeroOptimizer zero = create(comm, o, memory)) {
+                        Demo.initialize(zero, 1);
+                        for (int i = Demo.LAYERS.size() - 1; i >= 0; i--) {
+                            zero.gradients(i);
+                            if (i == 1 && comm.rank() == 2) {
+                                user.launchHostFunction(
+                                        () -> {
+                                            throw new IllegalArgumentException("no loss");
+                                        });
+                            }
+                            zero.reduce(i, i == 1 ? user : other);
+                        }
+                        JcclException e = assertThrows(JcclException.class, () -> zero.step(RATE));
+                        assertTrue(String.valueOf(e.getMessage()).contains("lost"), e::toString);
+                        if (comm.rank() == 2) {
+                            assertTrue(String.valueOf(e).contains("no loss"), e::toString);
+                            assertThrows(JcclException.class, user::synchronize);
+                        }
+                        assertTrue(Demo.step(zero, 1, 0, 1, comm.rank(), RATE).taken());
+                        assertArrayEquals(one, Demo.parameters(zero));
+                    }
+                });
+    }
+
     @Tag("exhaustive")
     @ParameterizedTest
     @ValueSource(ints = {0, 2})
