@@ -43,7 +43,8 @@ choose_locale() {
 # their place. Standard output stays as it is: that nobody can read it is an error.
 open_closed() {
     { true 3<&0; } 2>/dev/null || exec </dev/null
-    true 3>&2 || exec 2>/dev/null
+    # Where it was closed, bash has its script open there.
+    if ! true 3>&2 || [ /dev/fd/2 -ef "$0" ]; then exec 2>/dev/null; fi
 }
 
 # What to print when there is no JDK.
