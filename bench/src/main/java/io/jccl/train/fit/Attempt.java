@@ -104,9 +104,11 @@ public sealed interface Attempt {
                 s.devices(),
                 patience,
                 comm -> {
-                    try (RankMemory memory =
-                                    new RankMemory(comm.device(), s.limits(), folder, comm.rank());
+                    try (RankMemory memory = memory(s, folder, comm, blocks, parameters, refused);
                             Owned owned = new Owned()) {
+                        if (!all(comm, memory != null) || memory == null) {
+                            return;
+                        }
                         GptTrainer trainer = null;
                         try {
                             trainer = owned.add(new GptTrainer(comm, corpus, run, memory));
@@ -161,6 +163,23 @@ public sealed interface Attempt {
                 device,
                 sum[Tier.PINNED.ordinal()],
                 sum[Tier.NVME.ordinal()]);
+    }
+
+    /** Null if the drive's budget has no room for the header of its file. */
+    private static @Nullable RankMemory memory(
+            Settings s,
+            @Nullable Path folder,
+            Communicator comm,
+            int blocks,
+            long parameters,
+            AtomicReference<@Nullable Refused> refused) {
+        try {
+            return new RankMemory(comm.device(), s.limits(), folder, comm.rank());
+        } catch (OffloadMemoryException e) {
+            refused.compareAndSet(
+                    null, new Refused(blocks, parameters, e.tier(), e.asked(), e.free()));
+            return null;
+        }
     }
 
     /** The exception does not contain the free bytes, since a slab occupies the whole budget. */

@@ -199,6 +199,7 @@ class FitDemoTest {
                 "--quick --only plain --device-memory 300K | --device-memory is 307200 bytes, too small for one block",
                 "--quick --only all --host-memory 100K | --host-memory is 102400 bytes, too small for one block",
                 "--quick --only all --nvme-memory 100K | --nvme-memory is 102400 bytes, too small for one block",
+                "--quick --only all --nvme-memory 1K | --nvme-memory is 1024 bytes, too small for one block",
                 "--only everything | --only is 'everything', expected some of plain, all, no-accumulation",
                 "--hidden 40 | --hidden is 40, expected a multiple of 32",
                 "--hidden 16 | --hidden is 16, expected 32 to 4096",
