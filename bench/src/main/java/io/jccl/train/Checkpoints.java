@@ -48,6 +48,7 @@ final class Checkpoints implements AutoCloseable {
 
     private static final String STEP = "step-";
     private static final String MODEL = "model";
+    private static final String SHARDED = "sharded";
 
     /** Names of folders and files in a step's folder, which are removed with it. */
     private static final Pattern PART = Pattern.compile("pp\\d+(-ep\\d+)?-tp\\d+(-experts)?");
@@ -90,7 +91,7 @@ final class Checkpoints implements AutoCloseable {
         description.put("pp", t.pipeline());
         description.put("ep", t.expert());
         // Files of whole parameters and of shards differ, in the parameters too.
-        description.put("sharded", t.sharded());
+        description.put(SHARDED, t.sharded());
         // Of a run that differs here, or has no such entry, ranks begin with nothing carried.
         carried = t.compressLabel() + " on " + t.data();
     }
@@ -300,7 +301,7 @@ final class Checkpoints implements AutoCloseable {
             faults.add("step " + step + " cannot be loaded: " + fault);
         }
         throw new IOException(
-                ("nothing was loaded from %s: %s. Bring these files back from a copy%s, or start"
+                ("nothing was loaded from %s: %s. Bring damaged files back from a copy%s, or start"
                                 + " again without --resume")
                         .formatted(
                                 folder,
@@ -384,7 +385,10 @@ final class Checkpoints implements AutoCloseable {
         if (step < 0) {
             throw damaged(file, "it has no step");
         }
-        check(file, latest);
+        String difference = difference(file, latest);
+        if (!difference.isEmpty()) {
+            throw new IOException(difference + ", or start again without --resume");
+        }
         List<Integer> all = new ArrayList<>(List.of(step));
         all.addAll(whole(folder, step));
         return all;
@@ -407,7 +411,10 @@ final class Checkpoints implements AutoCloseable {
         }
         if (Files.exists(marker)) {
             JsonNode run = read(marker);
-            check(marker, run);
+            String difference = difference(marker, run);
+            if (!difference.isEmpty()) {
+                throw new IOException(difference);
+            }
             return run;
         }
         Path latest = folder.resolve(LATEST);
@@ -445,18 +452,22 @@ final class Checkpoints implements AutoCloseable {
                 : ", resume from a certain step (" + String.join(" or ", others) + ")";
     }
 
-    private void check(Path file, JsonNode run) throws IOException {
+    /** What a run had that this one has not; empty if nothing. */
+    private String difference(Path file, JsonNode run) {
         for (String name : (Iterable<String>) description::fieldNames) {
             String here = description.get(name).asText();
             // Earlier versions had one kind of model, and did not record it.
             String there = run.path(name).asText(name.equals(MODEL) ? "jccl" : "");
             if (!here.equals(there)) {
-                throw new IOException(
-                        ("%s is of a run with %s %s, this one has %s; resume with the same, or"
-                                        + " start again without --resume")
-                                .formatted(file, name, orNone(there), orNone(here)));
+                return "%s is of a run with %s %s, this one has %s; resume with the same"
+                        .formatted(file, setting(name), orNone(there), orNone(here));
             }
         }
+        return "";
+    }
+
+    private static String setting(String name) {
+        return name.equals(SHARDED) ? "sharded state (--zero, --bf16, --fp16 or --offload)" : name;
     }
 
     private static String orNone(String value) {

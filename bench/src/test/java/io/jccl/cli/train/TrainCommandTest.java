@@ -581,6 +581,10 @@ class TrainCommandTest {
         r = run(common + " --resume --hidden 64");
         assertEquals(1, r.status);
         assertTrue(r.err.contains("of a run with hidden 32, this one has 64"), r.err);
+        r = run("--dp 2 --checkpoint " + checkpoint + " --resume");
+        assertEquals(1, r.status);
+        String state = "of a run with sharded state (--zero, --bf16, --fp16 or --offload) true,";
+        assertTrue(r.err.contains(state + " this one has false; resume with the same"), r.err);
         r = run("--checkpoint " + folder.resolve("none") + " --resume");
         assertEquals(2, r.status);
         assertTrue(r.err.contains("of an earlier run, or start without --resume"), r.err);
