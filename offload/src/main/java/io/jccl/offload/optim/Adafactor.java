@@ -138,7 +138,7 @@ public record Adafactor(
                                     + " of %s: its means are those of whole rows and columns")
                             .formatted(gradients.count(), from, shape.count()));
         }
-        double[] sums = StepWork.ofThread().sums(sums(0, shape));
+        double[] sums = StepWork.ofThread().sums(Math.max(SUMS, sums(0, shape)));
         for (int pass = 0; pass < PASSES; pass++) {
             if (pass < PASSES - 1) {
                 Arrays.fill(sums, 0, sums(pass, shape), 0);

@@ -175,6 +175,22 @@ class AdafactorTest {
         assertArrayEquals(p, found, 1e-6);
     }
 
+    /** A new thread has no memory from the sums of larger tensors. */
+    @Test
+    void aTensorOfOneElement() throws InterruptedException {
+        Adafactor rule = Adafactor.defaults();
+        try (OptimizerState s =
+                        OptimizerState.allocate(rule, HOST, List.of(TensorShape.vector(1)));
+                Buffer g = HOST.allocate(DataType.FLOAT32, 1)) {
+            s.parameters().set(0, 1);
+            g.set(0, 0.5);
+            Thread t = new Thread(() -> rule.step(s, 0, g, null, 1, 0.01, 1));
+            t.start();
+            t.join();
+            assertEquals(0.99, s.parameters().get(0), 1e-6);
+        }
+    }
+
     private static void step(double[] p, double[] u, int from, int to) {
         double of = 0;
         double by = 0;
