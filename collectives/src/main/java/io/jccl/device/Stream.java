@@ -85,7 +85,8 @@ public interface Stream extends AutoCloseable {
     void launchHostFunction(Runnable function);
 
     /**
-     * Makes work enqueued from now on wait for the last recording of an event.
+     * Makes work enqueued from now on wait for the last recording of an event. It also runs if work
+     * before that recording has failed on the event's stream; see {@link Event#error}.
      *
      * @param event an event; one that was never recorded counts as completed
      */

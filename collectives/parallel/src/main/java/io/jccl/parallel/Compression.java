@@ -83,6 +83,9 @@ public sealed interface Compression {
      * jdk.incubator.vector}), or all without, since products differ in the last bit: otherwise
      * {@link GradientReducer#create} throws on all ranks.
      *
+     * <p>A NaN or infinity in a gradient stays in the error feedback and the factors, and so in all
+     * later results, until {@link GradientReducer#carried} is set to zero on all ranks.
+     *
      * @param rank columns <i>r</i> of the thin matrices, 1 to 64
      * @param seed seed of the random initial factors, the same on all ranks
      */

@@ -41,7 +41,7 @@ import org.jspecify.annotations.Nullable;
  * <p><b>Unused parameters:</b> a parameter is unused in a step if no pass since the last
  * communication marked it ready. With {@link ReducerOptions#findUnused} its gradient on this rank
  * counts as zero, and {@link #isUsed} reports afterwards whether any rank used it; if none did, its
- * gradient is zero. Otherwise {@link #finish} throws an {@link IllegalStateException} that names
+ * gradient is zero, but for error feedback of a compression. Otherwise {@link #finish} throws an {@link IllegalStateException} that names
  * it, and all other ranks throw a {@link io.jccl.RankFailedException} that names it too.
  *
  * <p><b>Devices:</b> on GPUs, NCCL averages gradients, and {@link #ready(int, Stream)} takes the
@@ -389,8 +389,9 @@ public final class GradientReducer implements AutoCloseable {
      * Whether any rank used a parameter in the last step that communicated.
      *
      * @param parameter index in the list
-     * @return false if no rank did: its gradient is zero, and an optimizer may skip it; always true
-     *     without {@link ReducerOptions#findUnused}
+     * @return false if no rank did: its gradient is zero or, with {@link Compression.TopK} and
+     *     {@link Compression.PowerSgd}, error feedback alone; zero gradients an optimizer may skip.
+     *     Always true without {@link ReducerOptions#findUnused}
      */
     public boolean isUsed(int parameter) {
         checkParameter(parameter);

@@ -1,6 +1,8 @@
 package io.jccl.parallel;
 
+import io.jccl.CollectiveTimeoutException;
 import io.jccl.Communicator;
+import io.jccl.RankFailedException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
@@ -323,27 +325,49 @@ public final class ParameterServer implements AutoCloseable {
         }
         Stream stream = world.device().defaultStream();
         q.setLong(0, what);
+        int server = 0;
         try {
             if (!sent.isEmpty()) {
                 staged.getLast().toHost();
             }
             for (int j = 0; j < pairs.size(); j++) {
+                server = j;
                 pairs.get(j).send(q, 1, stream);
                 if (!sent.isEmpty()) {
                     pairs.get(j).send(sent.get(j), 1, stream);
                 }
             }
             for (int j = 0; j < received.size(); j++) {
+                server = j;
                 pairs.get(j).recv(received.get(j), 1, stream);
             }
             if (!received.isEmpty()) {
                 staged.getFirst().toDevice();
             }
         } catch (RuntimeException e) {
-            failure = e;
+            RuntimeException named = named(server, e);
+            failure = named;
             abort("worker rank " + world.rank() + " failed: " + e.getMessage());
-            throw e;
+            throw named;
         }
+    }
+
+    /** The error of a pair, whose ranks are 0 and 1, with the ranks of the world. */
+    private RuntimeException named(int server, RuntimeException e) {
+        String what =
+                ("worker rank %s, in an exchange with server rank %s (ranks 0 and 1 of this pair):"
+                                + " %s")
+                        .formatted(world.rank(), workers() + server, e.getMessage());
+        RuntimeException named =
+                switch (e) {
+                    case RankFailedException f -> new RankFailedException(what);
+                    case CollectiveTimeoutException t -> new CollectiveTimeoutException(what);
+                    default -> e;
+                };
+        if (named != e) {
+            named.initCause(e);
+        }
+        return named;
     }
 
     /**

@@ -60,6 +60,9 @@ final class ServerShard implements AutoCloseable {
 
     private @Nullable Throwable failure;
 
+    /** The worker whose request failed. */
+    private int failedFor;
+
     ServerShard(
             Device device,
             List<Communicator> workers,
@@ -151,14 +154,19 @@ final class ServerShard implements AutoCloseable {
             Thread.currentThread().interrupt();
         }
         Throwable f;
+        int worker;
         synchronized (this) {
             f = failure;
+            worker = failedFor;
         }
         if (f instanceof Error e) {
             throw e;
         }
         if (f != null) {
-            throw new JcclException("the parameter server failed: " + f.getMessage(), f);
+            throw new JcclException(
+                    "the parameter server failed, serving worker rank %s (rank 0 of this pair): %s"
+                            .formatted(worker, f.getMessage()),
+                    f);
         }
     }
 
@@ -177,6 +185,7 @@ final class ServerShard implements AutoCloseable {
                 return;
             }
             failure = t;
+            failedFor = worker;
             notifyAll();
         }
         String reason = "parameter server, serving worker rank " + worker + ": " + t.getMessage();

@@ -8,6 +8,7 @@ import io.jccl.CollectiveMismatchException;
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
+import io.jccl.RankFailedException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.error.JcclException;
@@ -198,6 +199,28 @@ class ParameterServerTest {
                     assertTrue(
                             String.valueOf(e.getMessage()).contains("no update today"),
                             e::toString);
+                });
+    }
+
+    /** By its rank among all, not by that of the pair's communicator. */
+    @Test
+    void serverThatLeavesIsNamed() {
+        Communicator.runLocal(
+                3,
+                c -> {
+                    try (Buffer parameters = c.device().allocate(DataType.FLOAT32, 4);
+                            Buffer gradients = c.device().allocate(DataType.FLOAT32, 4);
+                            ParameterServer server =
+                                    ParameterServer.create(c, parameters, gradients, OPTIONS)) {
+                        if (server.isServer()) {
+                            return;
+                        }
+                        String m = Messages.of(RankFailedException.class, server::pull);
+                        assertTrue(
+                                m.contains("worker rank " + c.rank())
+                                        && m.contains("server rank 2"),
+                                m);
+                    }
                 });
     }
 
