@@ -105,6 +105,7 @@ final class RankProcesses {
 
     private final String id;
     private final @Nullable StoreServer store;
+    private final MemoryKills memoryKills = new MemoryKills();
     private final BlockingQueue<Exit> exits = new LinkedBlockingQueue<>();
     private final List<Process> processes = new ArrayList<>();
     private final List<Forwarder> forwarders = new ArrayList<>();
@@ -359,6 +360,7 @@ final class RankProcesses {
                         + exit.rank
                         + (first ? " failed first, with " : " failed too, with ")
                         + how
+                        + memoryKills.note(exit.status)
                         + (left < 0 ? "" : "; " + left + " ranks go on"));
         err.flush();
     }
