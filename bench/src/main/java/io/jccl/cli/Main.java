@@ -31,8 +31,10 @@ import io.jccl.cli.shell.Version;
 import io.jccl.cli.topo.TopoCommand;
 import io.jccl.cli.train.FitDemo;
 import io.jccl.cli.train.TrainCommand;
+import io.jccl.error.JcclException;
 import java.io.IOException;
 import java.io.PrintWriter;
+import java.nio.file.FileSystemException;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
@@ -403,13 +405,26 @@ public final class Main {
         return e instanceof IllegalArgumentException ? 2 : 1;
     }
 
+    /**
+     * What a rank that is a thread found, if it is an error of a file: its message names the file
+     * and what is wrong, whichever rank found it.
+     */
+    private static Throwable ofFile(Exception e) {
+        return e instanceof JcclException
+                        && e.getCause() instanceof IOException io
+                        && (io.getClass() == IOException.class || io instanceof FileSystemException)
+                        && String.valueOf(e.getMessage()).endsWith(" failed: " + io)
+                ? io
+                : e;
+    }
+
     /** One line; the stack trace is for those who ask for it. */
     private static void say(CommandLine line, Exception e, String more) {
         PrintWriter err = line.getErr();
         err.println(
                 line.getCommandName()
                         + ": "
-                        + Output.oneLine(Text.message(e).replaceAll("[\n\t]", " "))
+                        + Output.oneLine(Text.message(ofFile(e)).replaceAll("[\n\t]", " "))
                         + more);
         if ("1".equals(System.getenv(DEBUG))) {
             e.printStackTrace(err);

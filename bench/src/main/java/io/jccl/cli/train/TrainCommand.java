@@ -14,7 +14,6 @@ import io.jccl.cli.shell.OutputFiles;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.Scratch;
 import io.jccl.cli.shell.Subcommand;
-import io.jccl.error.JcclException;
 import io.jccl.rendezvous.LaunchEnvironment;
 import io.jccl.train.Corpus;
 import io.jccl.train.GptShape;
@@ -27,7 +26,6 @@ import io.jccl.train.TrainRun;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.io.Writer;
-import java.nio.file.FileSystemException;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.LinkedHashMap;
@@ -335,25 +333,16 @@ public final class TrainCommand extends Subcommand {
         int size = s.techniques().ranks();
         AtomicReference<TrainResult> result = new AtomicReference<>();
         TrainRun training = new TrainRun(run.corpus, s, size);
-        try {
-            Communicator.runLocal(
-                    on.devices(size),
-                    options(),
-                    comm -> {
-                        if (comm.rank() == 0) {
-                            result.set(train(run, training, comm, s, part, out));
-                        } else {
-                            training.run(comm, step -> {});
-                        }
-                    });
-        } catch (JcclException e) {
-            // The message names the file and what is wrong, whichever rank found the error.
-            if (e.getCause() instanceof IOException io
-                    && (io.getClass() == IOException.class || io instanceof FileSystemException)) {
-                throw io;
-            }
-            throw e;
-        }
+        Communicator.runLocal(
+                on.devices(size),
+                options(),
+                comm -> {
+                    if (comm.rank() == 0) {
+                        result.set(train(run, training, comm, s, part, out));
+                    } else {
+                        training.run(comm, step -> {});
+                    }
+                });
         TrainResult r = result.get();
         if (r == null) {
             throw new IllegalStateException("rank 0 left no result; please report it");

@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -95,6 +96,17 @@ class PerfCommandTest {
         assertTrue(text.contains("# Out of bounds values : 0 OK"), text);
         assertTrue(text.contains("# Avg bus bandwidth    : "), text);
         assertEquals("", err.toString());
+    }
+
+    /** /dev/full refuses every write as a full disk does; a rank, which is a thread, notices. */
+    @Test
+    void anErrorOfAFileIsTheLineThatOtherCommandsPrint() {
+        Path full = Path.of("/dev/full");
+        assumeTrue(Files.exists(full), "there is no /dev/full here");
+        assertEquals(1, execute("all_reduce -b 8 -e 8 -g 2 -n 1 -J " + full));
+        assertEquals(
+                "jccl all_reduce: cannot write /dev/full: No space left on device\n",
+                err.toString());
     }
 
     @Tag("exhaustive")
