@@ -105,8 +105,10 @@ final class HostEvent implements Event {
      * on its stream, where it then completes later.
      */
     private static @Nullable Mark reusable(@Nullable Mark mark, @Nullable HostStream stream) {
-        boolean free = mark != null && mark.waiters == 0;
-        return free && (mark.isDone() || mark.on == stream) ? mark : null;
+        if (mark == null || mark.waiters > 0) {
+            return null;
+        }
+        return mark.isDone() || mark.on == stream ? mark : null;
     }
 
     private synchronized void complete(Mark mark) {
