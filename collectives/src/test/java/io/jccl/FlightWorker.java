@@ -7,9 +7,9 @@ import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import java.time.Duration;
-import java.util.Objects;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Objects;
 
 /**
  * A rank, or with JCCL_ENGINE=threads three of them, of which one falls behind. Prints what each

@@ -131,7 +131,8 @@ class MpiSharedTest {
                     SymbolLookup.libraryLookup(mpi.library().path(), Arena.global())
                             .findOrThrow("MPI_Finalize");
             assertEquals(
-                    0, (int) register.invokeExact(function, MemorySegment.NULL, MemorySegment.NULL));
+                    0,
+                    (int) register.invokeExact(function, MemorySegment.NULL, MemorySegment.NULL));
         }
 
         private static void useAndFinalize(MpiApi mpi, MemorySegment number)

@@ -84,8 +84,7 @@ public final class ModelConfig {
         }
         Architecture usual = Architecture.of(kind, hidden, heads);
         boolean gpt2 = kind == Kind.GPT2;
-        double epsilon =
-                json.path(names.get(4)).asDouble(gpt2 ? usual.epsilon() : LLAMA_EPSILON);
+        double epsilon = json.path(names.get(4)).asDouble(gpt2 ? usual.epsilon() : LLAMA_EPSILON);
         int context = number(names.get(3));
         return new GptShape(
                 number(names.get(0)),

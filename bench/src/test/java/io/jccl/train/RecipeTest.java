@@ -156,18 +156,14 @@ class RecipeTest {
                         1,
                         List.of(
                                 new Recipe.Group(List.of("block0"), 0.5, OptionalDouble.empty()),
-                                new Recipe.Group(
-                                        List.of("w1", "head"), 1, OptionalDouble.of(0))));
+                                new Recipe.Group(List.of("w1", "head"), 1, OptionalDouble.of(0))));
         AdamW rule = AdamW.defaults();
         Optimizer undecayed = rule.withWeightDecay(0);
         assertEquals(
-                new ParameterGroup(undecayed, 0.5, true),
-                recipe.group(rule, "block0", "w1", true));
+                new ParameterGroup(undecayed, 0.5, true), recipe.group(rule, "block0", "w1", true));
+        assertEquals(new ParameterGroup(rule, 0.5, true), recipe.group(rule, "block0", "w2", true));
         assertEquals(
-                new ParameterGroup(rule, 0.5, true), recipe.group(rule, "block0", "w2", true));
-        assertEquals(
-                new ParameterGroup(undecayed, 1, true),
-                recipe.group(rule, "block1", "w1", true));
+                new ParameterGroup(undecayed, 1, true), recipe.group(rule, "block1", "w1", true));
         assertEquals(ParameterGroup.of(rule), recipe.group(rule, "block1", "w2", true));
     }
 

@@ -174,8 +174,7 @@ final class JavaCommand {
         try {
             // Complete, whereas ProcessHandle gives the first 4096 bytes.
             String all =
-                    new String(
-                            Files.readAllBytes(Path.of("/proc/self/cmdline")), nativeCharset());
+                    new String(Files.readAllBytes(Path.of("/proc/self/cmdline")), nativeCharset());
             List<String> words = new ArrayList<>(Arrays.asList(all.split("\0", -1)));
             words.removeLast();
             return words;

@@ -89,7 +89,10 @@ class FlightSizeTest {
         Process p =
                 new ProcessBuilder(
                                 Workers.command(
-                                        List.of("-Xmx32m"), Main.class, "flight", folder.toString()))
+                                        List.of("-Xmx32m"),
+                                        Main.class,
+                                        "flight",
+                                        folder.toString()))
                         .redirectErrorStream(true)
                         .redirectOutput(log.toFile())
                         .start();

@@ -93,7 +93,13 @@ class JavaCommandTest {
         assertEquals(
                 plus(program("-p", "mods"), "-Dx=y", "-cp", "mods", "-Dx=y", "A", "@" + path),
                 program(
-                        "-p", "@" + empty, "@" + path, "-cp", "@" + path, "@" + empty, "A",
+                        "-p",
+                        "@" + empty,
+                        "@" + path,
+                        "-cp",
+                        "@" + path,
+                        "@" + empty,
+                        "A",
                         "@" + path));
         assertEquals(OURS, program("@" + empty));
         assertEquals(

@@ -12,8 +12,7 @@ class MemoryKillsTest {
     private static final String NOTE =
             "; memory ran out here meanwhile, of the machine or of a container, and the kernel killed ";
 
-    @TempDir
-    private Path folder;
+    @TempDir private Path folder;
 
     @Test
     void aKilledRankIsExplainedIfTheKernelKilledMeanwhile() throws IOException {

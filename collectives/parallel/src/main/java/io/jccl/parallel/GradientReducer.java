@@ -41,8 +41,9 @@ import org.jspecify.annotations.Nullable;
  * <p><b>Unused parameters:</b> a parameter is unused in a step if no pass since the last
  * communication marked it ready. With {@link ReducerOptions#findUnused} its gradient on this rank
  * counts as zero, and {@link #isUsed} reports afterwards whether any rank used it; if none did, its
- * gradient is zero, but for error feedback of a compression. Otherwise {@link #finish} throws an {@link IllegalStateException} that names
- * it, and all other ranks throw a {@link io.jccl.RankFailedException} that names it too.
+ * gradient is zero, but for error feedback of a compression. Otherwise {@link #finish} throws an
+ * {@link IllegalStateException} that names it, and all other ranks throw a {@link
+ * io.jccl.RankFailedException} that names it too.
  *
  * <p><b>Devices:</b> on GPUs, NCCL averages gradients, and {@link #ready(int, Stream)} takes the
  * stream on which they are computed; {@link io.jccl.compute.Compute#axpy} adds a pass's gradients

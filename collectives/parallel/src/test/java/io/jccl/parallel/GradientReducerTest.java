@@ -281,10 +281,9 @@ class GradientReducerTest {
                                             c, floats(10, 20), ReducerOptions.DEFAULT)) {
                         r.begin(false);
                         if (c.rank() == 0) {
-                            stream.launchHostFunction(
-                                    () -> {
-                                        throw new IllegalArgumentException("no loss");
-                                    });
+                            stream.launchHostFunction(() -> {
+                                throw new IllegalArgumentException("no loss");
+                            });
                         }
                         r.ready(1, stream);
                         r.finish();
@@ -313,13 +312,11 @@ class GradientReducerTest {
                 c -> {
                     try (Stream first = c.device().newStream();
                             GradientReducer r =
-                                    GradientReducer.create(
-                                            c, floats(10), ReducerOptions.DEFAULT)) {
+                                    GradientReducer.create(c, floats(10), ReducerOptions.DEFAULT)) {
                         r.begin(false);
-                        first.launchHostFunction(
-                                () -> {
-                                    throw new IllegalArgumentException("no loss");
-                                });
+                        first.launchHostFunction(() -> {
+                            throw new IllegalArgumentException("no loss");
+                        });
                         r.ready(0, first);
                         r.finish();
                         assertThrows(JcclException.class, first::synchronize);
@@ -370,8 +367,7 @@ class GradientReducerTest {
                             GradientReducer.create(c, floats(10), ReducerOptions.DEFAULT)) {
                         r.begin(true);
                         String m =
-                                Messages.of(
-                                        IllegalStateException.class, () -> r.ready(0, stream));
+                                Messages.of(IllegalStateException.class, () -> r.ready(0, stream));
                         assertTrue(m.contains("stream is closed"), m);
                         fill(r.gradient(0), c.rank());
                         r.ready(0);

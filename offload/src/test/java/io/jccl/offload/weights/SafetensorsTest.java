@@ -252,8 +252,7 @@ class SafetensorsTest {
         }
         // As transformers does: an index that was left there is not read.
         Files.copy(
-                MADE.resolve("model-00002-of-00002.safetensors"),
-                folder.resolve("m.safetensors"));
+                MADE.resolve("model-00002-of-00002.safetensors"), folder.resolve("m.safetensors"));
         try (Safetensors in = Safetensors.open(folder, "m.safetensors")) {
             assertEquals(Set.of("second"), in.names());
         }
