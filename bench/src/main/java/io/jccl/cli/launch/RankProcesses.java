@@ -46,6 +46,11 @@ final class RankProcesses {
     /** The highest number of a signal. */
     private static final int LAST_SIGNAL = 64;
 
+    /** Statuses after HUP, INT, KILL and TERM, which others send. */
+    private static final List<Integer> SENT = List.of(129, 130, 137, 143);
+
+    private static final long SOON_NANOS = TimeUnit.SECONDS.toNanos(1);
+
     private static final String STORE = "JCCL_STORE";
     private static final String SECRET = "JCCL_STORE_SECRET";
 
@@ -314,6 +319,7 @@ final class RankProcesses {
             if (exit.status == 0) {
                 continue;
             }
+            exit = cause(exit, settings.count - ended);
             lost++;
             int left = settings.count - lost;
             boolean enough = left >= settings.minRanks;
@@ -324,6 +330,26 @@ final class RankProcesses {
             }
         }
         return 0;
+    }
+
+    /**
+     * The failure, or one that comes soon after it from a signal: the others notice that a rank
+     * ends before its JVM has ended, and may be faster.
+     */
+    private Exit cause(Exit failure, int others) throws InterruptedException {
+        Exit cause = failure;
+        List<Exit> rest = new ArrayList<>();
+        long deadline = System.nanoTime() + SOON_NANOS;
+        while (!SENT.contains(cause.status) && rest.size() < others) {
+            Exit next = exits.poll(deadline - System.nanoTime(), TimeUnit.NANOSECONDS);
+            if (next == null) {
+                break;
+            }
+            rest.add(SENT.contains(next.status) ? cause : next);
+            cause = SENT.contains(next.status) ? next : cause;
+        }
+        exits.addAll(rest);
+        return cause;
     }
 
     private void awaitOthers(int left) throws InterruptedException {

@@ -538,6 +538,18 @@ public class RunCommandTest {
         assertFalse(err.toString().contains("restart"), err::toString);
     }
 
+    /** A JVM leaves its job before it ends, so another rank that notices may have ended by then. */
+    @Test
+    void aRankThatGotASignalIsTheFirst(@TempDir Path folder) {
+        Path mark = folder.resolve("mark");
+        String script =
+                "if [ $RANK = 1 ]; then touch %1$s; sleep 0.1; kill -HUP $$; fi; ".formatted(mark)
+                        + "until [ -e %1$s ]; do sleep 0.01; done; exit 1".formatted(mark);
+        assertEquals(129, runShell(script, "-n", "3"), err::toString);
+        String text = err.toString();
+        assertTrue(text.contains("rank 1 failed first, with status 129 (signal 1)"), text);
+    }
+
     @Test
     void othersGoOnIfEnoughAreLeft() {
         String script = "if [ $RANK -lt 2 ]; then exit 5; fi";
