@@ -12,13 +12,11 @@ import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.internal.Cpus;
+import io.jccl.internal.HostName;
 import io.jccl.topology.CpuList;
-import java.io.IOException;
 import java.lang.foreign.MemorySegment;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.zip.CRC32;
@@ -126,7 +124,7 @@ final class Exchange implements AutoCloseable {
                                 Integer.toString(group),
                                 Integer.toString(comm.device().index()),
                                 Integer.toString(Runtime.getRuntime().availableProcessors()),
-                                shortened(hostName()),
+                                shortened(HostName.OWN),
                                 allowedCpus(),
                                 shortened(processor()))
                         .getBytes(StandardCharsets.UTF_8);
@@ -210,17 +208,6 @@ final class Exchange implements AutoCloseable {
     private static String shortened(String text) {
         String line = text.replace('\n', ' ');
         return line.length() <= 100 ? line : line.substring(0, 100);
-    }
-
-    /** Not by InetAddress, which may wait for a name server. */
-    private static String hostName() {
-        String name = "";
-        try {
-            name = Files.readString(Path.of("/proc/sys/kernel/hostname")).strip();
-        } catch (IOException e) {
-            // Not Linux.
-        }
-        return name.isBlank() ? System.getenv().getOrDefault("HOSTNAME", "localhost") : name;
     }
 
     /** CPUs of the calling thread; empty if unknown or too long for an entry. */

@@ -1,7 +1,6 @@
 package io.jccl.bootstrap;
 
-import java.net.InetAddress;
-import java.net.UnknownHostException;
+import io.jccl.internal.HostName;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.LinkedHashMap;
@@ -47,15 +46,7 @@ public record RankInfo(int rank, String process, int size, Map<String, Fact> fac
 
     /** This process as the operator of a cluster knows it: {@code host:pid}. */
     public static String here() {
-        String host = System.getenv("HOSTNAME");
-        if (host == null || host.isBlank()) {
-            try {
-                host = InetAddress.getLocalHost().getHostName();
-            } catch (UnknownHostException e) {
-                host = "unknown-host";
-            }
-        }
-        return host + ":" + ProcessHandle.current().pid();
+        return HostName.OWN + ":" + ProcessHandle.current().pid();
     }
 
     /** Text that {@link #read} parses. */

@@ -7,6 +7,7 @@ import io.jccl.flight.FlightRecorder;
 import io.jccl.flight.FlightSettings;
 import io.jccl.flight.RankStatus;
 import io.jccl.flight.StatusPoller;
+import io.jccl.internal.HostName;
 import java.util.Collections;
 import java.util.Set;
 import java.util.WeakHashMap;
@@ -58,7 +59,7 @@ public final class FlightLog {
                 owner.engine(),
                 owner.rank(),
                 owner.size(),
-                FlightDump.HOST,
+                HostName.OWN,
                 ProcessHandle.current().pid(),
                 last,
                 completed,

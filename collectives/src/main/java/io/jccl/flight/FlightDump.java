@@ -2,8 +2,6 @@ package io.jccl.flight;
 
 import io.jccl.FlightHistory;
 import java.io.IOException;
-import java.net.InetAddress;
-import java.net.UnknownHostException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
@@ -13,23 +11,7 @@ import java.util.function.Supplier;
 public final class FlightDump {
     private static final System.Logger LOG = System.getLogger("io.jccl");
 
-    /** Name of this machine. */
-    public static final String HOST = hostName();
-
     private FlightDump() {}
-
-    private static String hostName() {
-        try {
-            // The kernel's host name, which needs no name server.
-            return Files.readString(Path.of("/proc/sys/kernel/hostname")).strip();
-        } catch (IOException e) {
-            try {
-                return InetAddress.getLocalHost().getHostName();
-            } catch (UnknownHostException unknown) {
-                return "localhost";
-            }
-        }
-    }
 
     /** Never throws: an error is already being reported. */
     public static void leave(int rank, Supplier<FlightHistory> history) {

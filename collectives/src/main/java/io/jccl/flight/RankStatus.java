@@ -1,6 +1,7 @@
 package io.jccl.flight;
 
 import io.jccl.FlightHistory.Operation;
+import io.jccl.internal.HostName;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
@@ -56,7 +57,7 @@ public record RankStatus(
         String called = next == null ? null : next.site();
         return new RankStatus(
                 rank,
-                FlightDump.HOST + ":" + ProcessHandle.current().pid(),
+                HostName.OWN + ":" + ProcessHandle.current().pid(),
                 ring.lastOrder(),
                 text(before),
                 next == null && ring.last() > done
