@@ -104,7 +104,7 @@ final class FlightWorker {
 
     /** The ranks call different operations; this communicator goes on. */
     private static void failInAnother(Communicator comm, boolean falls) {
-        try (Communicator other = comm.split(0, comm.rank())) {
+        try (Communicator other = Objects.requireNonNull(comm.split(0, comm.rank()))) {
             if (falls) {
                 wrongTurn(other);
             } else {
