@@ -18,7 +18,6 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.stream.Stream;
@@ -185,12 +184,11 @@ class SafetensorsTest {
     @ParameterizedTest
     @CsvSource({"F8_E8M0,1", "F8_E4M3FNUZ,1", "F8_E5M2FNUZ,1", "C64,8", "U16,2"})
     void aTensorOfAnotherTypeBesideOthers(String type, int size) throws IOException {
-        String header =
-                "{'x':{'dtype':'%s','shape':[3],'data_offsets':[0,%d]},"
-                        + "'y':{'dtype':'F32','shape':[2],'data_offsets':[%d,%d]}}";
         int end = 3 * size;
         byte[] text =
-                String.format(Locale.ROOT, header, type, end, end, end + 8)
+                ("{'x':{'dtype':'%s','shape':[3],'data_offsets':[0,%s]},"
+                                + "'y':{'dtype':'F32','shape':[2],'data_offsets':[%s,%s]}}")
+                        .formatted(type, end, end, end + 8)
                         .replace('\'', '"')
                         .getBytes(StandardCharsets.UTF_8);
         Path file = write(text.length, text, end + 8);
