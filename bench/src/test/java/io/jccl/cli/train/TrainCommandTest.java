@@ -537,7 +537,7 @@ class TrainCommandTest {
             " --steps 5 --resume --fp16 --loss-scale 512 | 512"
         };
         for (String line : lines) {
-            String[] parts = line.split("\\|");
+            String[] parts = line.split("\\|", -1);
             Result r = run(saved + parts[0]);
             assertEquals(0, r.status, r::toString);
             if (parts.length > 1) {
