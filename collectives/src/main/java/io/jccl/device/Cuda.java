@@ -88,6 +88,7 @@ public final class Cuda {
 
     /** Host memory that is pinned until this is closed. */
     public interface Pin extends AutoCloseable {
+        /** Waits for the work of the GPU, however long. Closing twice has no effect. */
         @Override
         void close();
     }
@@ -123,7 +124,8 @@ public final class Cuda {
 
     /**
      * Allocates pinned (page-locked) host memory: copies between it and a device are asynchronous
-     * and run at the speed of the link.
+     * and run at the speed of the link. CUDA frees it when the GPU is idle: {@code close} returns
+     * after 5 seconds if that takes longer.
      *
      * @param type element type
      * @param count number of elements

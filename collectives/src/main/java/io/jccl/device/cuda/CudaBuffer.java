@@ -92,10 +92,9 @@ public final class CudaBuffer implements Buffer {
     }
 
     private static void free(CudaDevice device, long address) {
-        device.current(() -> {
-            CudaRuntime.check(CudaRuntime.api().cudaFree(address), "cudaFree");
-            return null;
-        });
+        Frees.call(
+                device.index(),
+                () -> CudaRuntime.check(CudaRuntime.api().cudaFree(address), "cudaFree"));
     }
 
     /** Memory of the device's pool, allocated in stream order. */

@@ -69,24 +69,28 @@ public final class CudaMemory {
                 type,
                 count,
                 at ->
-                        device.current(() -> {
-                            nccl.check(nccl.ncclMemFree(at), "ncclMemFree", 0);
-                            return null;
-                        }));
+                        Frees.call(
+                                device.index(),
+                                () -> nccl.check(nccl.ncclMemFree(at), "ncclMemFree", 0)));
     }
 
     /** See {@link io.jccl.device.Cuda#pinned}. */
     public static Buffer pinned(DataType type, long count) {
         long bytes = HostDevice.bytes(type, count);
         MemorySegment memory = CudaDevice.allocatePinned(bytes);
+        int current = Frees.currentDevice();
         return HostBuffer.owning(
                         memory,
                         type,
                         count,
                         () ->
-                                CudaRuntime.check(
-                                        CudaRuntime.api().cudaFreeHost(memory.address()),
-                                        "cudaFreeHost"))
+                                Frees.call(
+                                        current,
+                                        () ->
+                                                CudaRuntime.check(
+                                                        CudaRuntime.api()
+                                                                .cudaFreeHost(memory.address()),
+                                                        "cudaFreeHost")))
                 .zero();
     }
 
@@ -126,6 +130,7 @@ public final class CudaMemory {
         AtomicBoolean pinned = new AtomicBoolean(true);
         return () -> {
             if (pinned.compareAndSet(true, false)) {
+                // Waits for the device, not as Frees does: the owner may free the memory next.
                 CudaRuntime.check(api.cudaHostUnregister(address), "cudaHostUnregister");
             }
         };

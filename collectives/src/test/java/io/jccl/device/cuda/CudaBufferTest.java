@@ -15,6 +15,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
+import io.jccl.internal.Waits;
 import io.jccl.testfake.TestFake;
 import io.jccl.testfake.UsesFakes;
 import io.jccl.testkit.Messages;
@@ -23,6 +24,7 @@ import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.time.Duration;
 import java.util.List;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BiFunction;
 import org.junit.jupiter.api.AfterEach;
@@ -191,6 +193,22 @@ class CudaBufferTest {
                     IllegalStateException.class,
                     () -> closed.copyFrom(MemorySegment.ofArray(bytes)));
             assertTrue(closed.toString().contains("closed"), closed.toString());
+        }
+    }
+
+    /** CUDA frees memory when the device is idle, and the work may wait for who closes it. */
+    @Test
+    void closingDoesNotWaitForWorkThatDoesNotEnd() {
+        device = TestFake.device(0);
+        CountDownLatch goOn = new CountDownLatch(1);
+        try (Stream stream = device.newStream()) {
+            List<Buffer> buffers =
+                    allKinds().stream().map(k -> k.apply(DataType.INT32, 9L)).toList();
+            stream.launchHostFunction(() -> Waits.await(goOn, PATIENCE.toNanos()));
+            buffers.forEach(Buffer::close);
+            assertFalse(stream.query());
+            goOn.countDown();
+            stream.synchronize(PATIENCE);
         }
     }
 

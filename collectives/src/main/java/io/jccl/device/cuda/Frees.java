@@ -1,0 +1,88 @@
+package io.jccl.device.cuda;
+
+import io.jccl.bindings.CudaApi;
+import io.jccl.bindings.generated.cudart.cudart_h;
+import io.jccl.internal.Waits;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.ThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * Calls that free memory, made on a thread of their own.
+ *
+ * <p>CUDA waits in them for all work of the device, and so for a collective that waits for the rank
+ * that closes its memory: that of another rank of this process on the same device, or one of its
+ * own that others have not joined yet. A rank that closes memory before it joins them, as it does
+ * after an error, would wait for ranks that wait for it. So it waits for a limited time; the memory
+ * is free once the work is done.
+ *
+ * <p><b>Threads:</b> any.
+ */
+final class Frees {
+    /** Above what work in flight takes, so that closed memory nearly always is free memory. */
+    static final long PATIENCE_NANOS = TimeUnit.SECONDS.toNanos(5);
+
+    private static final System.Logger LOG = System.getLogger("io.jccl");
+
+    private static final ThreadPoolExecutor THREAD =
+            new ThreadPoolExecutor(
+                    1,
+                    1,
+                    10,
+                    TimeUnit.SECONDS,
+                    new LinkedBlockingQueue<>(),
+                    Thread.ofPlatform().daemon().name("jccl-free").factory());
+
+    static {
+        THREAD.allowCoreThreadTimeOut(true);
+    }
+
+    /** Closed while calls wait for work in flight: those that follow are not waited for. */
+    private static volatile CountDownLatch late = new CountDownLatch(0);
+
+    private Frees() {}
+
+    /** The calling thread's current device. */
+    static int currentDevice() {
+        CudaRuntime.check(CudaRuntime.api().cudaGetDevice(CudaRuntime.slot()), "cudaGetDevice");
+        return CudaRuntime.readInt(CudaRuntime.slot());
+    }
+
+    /**
+     * Makes a call, after those before.
+     *
+     * @param device one with a context, since a thread without one would create one on device 0
+     * @param free the call; what it throws is thrown here, or logged if nobody waits any more
+     */
+    static void call(int device, Runnable free) {
+        CountDownLatch ended = new CountDownLatch(1);
+        CompletableFuture<Void> done =
+                CompletableFuture.runAsync(
+                        () -> {
+                            CudaApi api = CudaRuntime.api();
+                            CudaRuntime.check(api.cudaSetDevice(device), "cudaSetDevice");
+                            CudaRuntime.exchangeCaptureMode(
+                                    cudart_h.cudaStreamCaptureModeRelaxed());
+                            free.run();
+                        },
+                        THREAD);
+        done.whenComplete((nothing, error) -> ended.countDown());
+        if (late.getCount() > 0 || !Waits.await(ended, PATIENCE_NANOS)) {
+            late = ended;
+            done.whenComplete((nothing, error) -> {
+                if (error != null) {
+                    LOG.log(System.Logger.Level.WARNING, "memory was not freed", error);
+                }
+            });
+            return;
+        }
+        try {
+            done.join();
+        } catch (CompletionException e) {
+            throw e.getCause() instanceof RuntimeException cause ? cause : e;
+        }
+    }
+}
