@@ -373,7 +373,7 @@ final class RankProcesses {
 
     private void report(Exit exit, boolean first, int left) {
         synchronized (this) {
-            if (ending) {
+            if (ending || received != null) {
                 return;
             }
         }
@@ -432,15 +432,15 @@ final class RankProcesses {
                 signal = received == null ? Signals.TERM : received;
             }
             long limit = TimeUnit.SECONDS.toNanos(settings.killAfter);
-            long start = System.nanoTime();
             if (signal.isOfTerminal()) {
                 // They have received it, and a second one may mean more to them. A process that has
                 // not gets TERM.
-                awaitEnd(tree, start + limit / 2);
+                limit /= 2;
+                awaitEnd(tree, System.nanoTime() + limit);
                 signal = Signals.TERM;
             }
             signal.send(tree);
-            awaitEnd(tree, start + limit);
+            awaitEnd(tree, System.nanoTime() + limit);
             List<ProcessHandle> killed = tree.stream().filter(ProcessHandle::isAlive).toList();
             killed.forEach(ProcessHandle::destroyForcibly);
             awaitEnd(killed, System.nanoTime() + LAST.toNanos());

@@ -17,7 +17,8 @@ enum Signals {
     INT(2),
     TERM(15);
 
-    private static final long SEND_SECONDS = 2;
+    /** Far above what a shell takes to start, also on a machine that is overloaded. */
+    private static final long SEND_SECONDS = 20;
 
     /** See proc_pid_stat(5): pgrp is its 5th field, tty_nr the 7th, tpgid the 8th. */
     private static final Path STAT = Path.of("/proc/self/stat");
@@ -90,10 +91,15 @@ enum Signals {
     }
 
     /**
-     * Sends this signal to the processes that still run, without waiting for its effect. Uses the
-     * shell's built-in kill, since not every system has a program of that name.
+     * Sends this signal to the processes that still run, without waiting for its effect. Java
+     * itself only sends TERM; the others need the shell's built-in kill, since not every system has
+     * a program of that name.
      */
     void send(List<ProcessHandle> processes) {
+        if (this == TERM) {
+            processes.forEach(ProcessHandle::destroy);
+            return;
+        }
         List<String> command =
                 new ArrayList<>(List.of("sh", "-c", "kill -" + name() + " \"$@\"", "sh"));
         processes.stream()
@@ -113,7 +119,7 @@ enum Signals {
             }
             kill.destroyForcibly();
         } catch (IOException e) {
-            // No shell: by Java's own means.
+            // No shell: TERM is better than nothing.
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
         }

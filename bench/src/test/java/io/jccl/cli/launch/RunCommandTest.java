@@ -839,6 +839,23 @@ public class RunCommandTest {
         signalsReachAllRanks(name, number, folder);
     }
 
+    /** A shell sends it, which takes seconds to start on an overloaded machine. */
+    @Tag("exhaustive")
+    @Test
+    void ranksGetTheSignalThatWasSentHoweverSlowTheShell(@TempDir Path folder) throws Exception {
+        Path shell = folder.resolve("sh");
+        Files.writeString(shell, "#!/bin/sh\nsleep 3\nexec /bin/sh \"$@\"\n");
+        assertTrue(shell.toFile().setExecutable(true));
+        List<String> slow = List.of("env", "PATH=" + folder + ":" + System.getenv("PATH"));
+        List<String> by = Stream.concat(slow.stream(), Stream.of("/bin/sh", "-c")).toList();
+        try (Launched launched = new Launched(folder, false, by, "--kill-after", "60")) {
+            launched.signal("INT");
+            launched.assertEnds(128 + 2);
+            assertEquals(Launched.RANKS, launched.received("INT"), launched.lines::toString);
+            assertEquals(0, launched.received("TERM"), launched.lines::toString);
+        }
+    }
+
     @Tag("exhaustive")
     @Test
     void ranksThatSurviveASignalAreKilled(@TempDir Path folder) throws Exception {
