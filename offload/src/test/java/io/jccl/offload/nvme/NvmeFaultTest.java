@@ -499,7 +499,7 @@ class NvmeFaultTest {
         }
         faults.gate = null;
         for (boolean open = false; !open; Thread.sleep(1)) {
-            try (NvmeStore again = NvmeStore.open(folder, budgets, options, faults)) {
+            try (NvmeStore again = NvmeStore.open(folder, budgets, SMALL, faults)) {
                 open = again != store;
             } catch (JcclException e) {
                 assertTrue(String.valueOf(e.getMessage()).contains("is open"), e::toString);
