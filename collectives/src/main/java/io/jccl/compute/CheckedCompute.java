@@ -157,6 +157,9 @@ final class CheckedCompute implements Compute {
             Arguments.singleOrNarrow(target, "the target");
             Arguments.count(target, "the target", parameters.count(), "parameters");
             Arguments.apart(target, "the target", parameters, "parameters");
+            Arguments.apart(target, "the target", gradients, "gradients");
+            Arguments.apart(target, "the target", first, "the first moment");
+            Arguments.apart(target, "the target", second, "the second moment");
         }
         if (norm != null) {
             norm(norm);

@@ -43,6 +43,8 @@ final class CheckedLayers implements Layers {
         floats(statistics, "statistics", rows * norm.statistics(), "what the rows of x need");
         apart(statistics, "statistics", x, X);
         apart(statistics, "statistics", y, "y");
+        apart(statistics, "statistics", weight, "the weight");
+        apart(statistics, "statistics", bias, "the bias");
         if (rows > 0) {
             work.norm(norm, x, weight, bias, y, statistics, stream);
         }
@@ -73,8 +75,11 @@ final class CheckedLayers implements Layers {
         apart(weightGradient, WEIGHT_GRADIENT, x, X);
         apart(weightGradient, WEIGHT_GRADIENT, gradient, GRADIENT);
         apart(weightGradient, WEIGHT_GRADIENT, statistics, "statistics");
+        apart(weightGradient, WEIGHT_GRADIENT, weight, "the weight");
         apart(biasGradient, BIAS_GRADIENT, gradient, GRADIENT);
         apart(biasGradient, BIAS_GRADIENT, x, X);
+        apart(biasGradient, BIAS_GRADIENT, statistics, "statistics");
+        apart(biasGradient, BIAS_GRADIENT, weight, "the weight");
         apart(biasGradient, BIAS_GRADIENT, weightGradient, WEIGHT_GRADIENT);
         if (rows > 0) {
             work.normBackward(

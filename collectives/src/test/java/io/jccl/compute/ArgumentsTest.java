@@ -143,6 +143,54 @@ class ArgumentsTest extends ComputeTests {
                                             gradient,
                                             null,
                                             s));
+            refused(
+                    IllegalArgumentException.class,
+                    "the target and gradients",
+                    () -> c.update(adam, p, m, sums, g, g, 1, null, s));
+            refused(
+                    IllegalArgumentException.class,
+                    "the target and the first moment",
+                    () -> c.update(adam, p, m, sums, g, m, 1, null, s));
+            refused(
+                    IllegalArgumentException.class,
+                    "the target and the second moment",
+                    () -> c.update(adam, p, m, sums, g, sums, 1, null, s));
+        }
+    }
+
+    @ParameterizedTest
+    @MethodSource("places")
+    void aNormWritesNeitherItsWeightNorItsBias(Where where) {
+        try (Compute c = where.open()) {
+            Stream s = c.device().defaultStream();
+            Layers l = c.layers();
+            Buffer x = floats(c);
+            Buffer y = floats(c);
+            Buffer g = floats(c);
+            Buffer w = floats(c).slice(0, 2);
+            Buffer k = floats(c).slice(0, 4);
+            Norm norm = new Norm(Norm.Kind.RMS, 2, 1e-6f);
+            Buffer part = k.slice(0, 2);
+            refused(
+                    IllegalArgumentException.class,
+                    "statistics and the weight",
+                    () -> l.norm(norm, x, part, null, y, k, s));
+            refused(
+                    IllegalArgumentException.class,
+                    "statistics and the bias",
+                    () -> l.norm(norm, x, w, part, y, k, s));
+            refused(
+                    IllegalArgumentException.class,
+                    "the gradient of the weight and the weight",
+                    () -> l.normBackward(norm, x, w, k, y, g, w, null, s));
+            refused(
+                    IllegalArgumentException.class,
+                    "the gradient of the bias and the weight",
+                    () -> l.normBackward(norm, x, w, k, y, g, null, w, s));
+            refused(
+                    IllegalArgumentException.class,
+                    "the gradient of the bias and statistics",
+                    () -> l.normBackward(norm, x, w, k, y, g, null, part, s));
         }
     }
 }
