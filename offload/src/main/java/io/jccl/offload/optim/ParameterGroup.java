@@ -8,8 +8,11 @@ import java.util.Objects;
  * @param optimizer the rule, such as one without weight decay for norms and biases; label and state
  *     are those of all groups of a model
  * @param rate factor of the learning rate, 0 or more
- * @param counted whether the tensors count in the norm of all gradients. Ranks of a tensor-parallel
- *     group that hold the same tensor let one of them count it
+ * @param counted whether the tensors count in {@link
+ *     io.jccl.offload.zero.ZeroOptimizer#sumOfSquares}, for the norm of a model that several
+ *     optimizers share: ranks of a tensor-parallel group that hold the same tensor let one of them
+ *     count it. {@link io.jccl.offload.zero.ZeroOptions#maxNorm} limits the norm of all tensors,
+ *     counted or not
  */
 public record ParameterGroup(Optimizer optimizer, double rate, boolean counted) {
     /** Checks the arguments. */
