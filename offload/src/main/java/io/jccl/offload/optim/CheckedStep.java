@@ -1,11 +1,17 @@
 package io.jccl.offload.optim;
 
 import io.jccl.device.Buffer;
+import java.util.ArrayList;
+import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
  * Whole steps of one state, skipped when a gradient is infinite or NaN: the norm of all gradients
  * is computed before anything is written.
+ *
+ * <p>Rules with sums over a whole tensor, {@link Lamb} and {@link Adafactor}, take the tensors that
+ * the state knows by their {@linkplain OptimizerState#shapes shapes} one by one; without shapes all
+ * parameters are one tensor.
  *
  * {@snippet class="snippets.Offload" region="optimizer"}
  *
@@ -16,7 +22,28 @@ public final class CheckedStep {
     private final OptimizerState state;
     private final Workers workers;
     private final GradientNorm norm = new GradientNorm(1);
+    private final Views gradientViews = new Views();
+    private final Views targetViews = new Views();
     private double lastNorm;
+
+    /** What belongs to each tensor of a buffer, kept since the next step often has the same. */
+    private static final class Views {
+        private final List<Buffer> views = new ArrayList<>();
+        private @Nullable Buffer all;
+
+        Buffer of(Buffer buffer, List<TensorShape> shapes, int tensor) {
+            if (all != buffer) {
+                views.clear();
+                long at = 0;
+                for (TensorShape s : shapes) {
+                    views.add(buffer.slice(at, s.count()));
+                    at += s.count();
+                }
+                all = buffer;
+            }
+            return views.get(tensor);
+        }
+    }
 
     /**
      * Combines an optimizer, its state and threads; none of them is closed by this class.
@@ -60,6 +87,10 @@ public final class CheckedStep {
                                     + " pieces with Optimizer.step")
                             .formatted(gradients.count(), state.count()));
         }
+        if (target != null) {
+            StepWork.checkTarget(target, gradients.count());
+        }
+        StepWork.check(step, learningRate);
         norm.add(workers, 0, gradients);
         double n = norm.norm();
         double factor = GradientNorm.factor(n, lossScale, maxNorm);
@@ -67,7 +98,18 @@ public final class CheckedStep {
         if (Double.isNaN(factor)) {
             return false;
         }
-        optimizer.step(workers, state, 0, gradients, target, step, learningRate, factor);
+        if (optimizer.passes() == 1 || !state.hasWholeTensors()) {
+            optimizer.step(workers, state, 0, gradients, target, step, learningRate, factor);
+            return true;
+        }
+        List<TensorShape> shapes = state.shapes();
+        long from = 0;
+        for (int t = 0; t < shapes.size(); t++) {
+            Buffer g = gradientViews.of(gradients, shapes, t);
+            Buffer to = target == null ? null : targetViews.of(target, shapes, t);
+            optimizer.step(workers, state, from, g, to, step, learningRate, factor);
+            from += g.count();
+        }
         return true;
     }
 

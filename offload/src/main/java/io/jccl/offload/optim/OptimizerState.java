@@ -338,6 +338,11 @@ public final class OptimizerState implements AutoCloseable {
         }
     }
 
+    /** Whether the parameters are those of tensors with shapes, all of them and no padding. */
+    boolean hasWholeTensors() {
+        return !shapes.isEmpty() && first == 0 && begins[shapes.size()] == count();
+    }
+
     /** Index of the tensor that an element of the parameters belongs to. */
     int tensorAt(long from) {
         int found = Arrays.binarySearch(begins, first + from);

@@ -126,17 +126,7 @@ final class StepWork {
         DataType type = gradients.dataType();
         DataType out = target == null ? null : target.dataType();
         if (target != null) {
-            if (out != DataType.FLOAT32 && out != DataType.BFLOAT16 && out != DataType.FLOAT16) {
-                throw new IllegalArgumentException(
-                        "the target is of "
-                                + target.dataType().label()
-                                + ", expected float, bfloat16 or half");
-            }
-            if (target.count() != count) {
-                throw new IllegalArgumentException(
-                        "the target has %s elements, but there are %s gradients; both need the same"
-                                .formatted(target.count(), count));
-            }
+            checkTarget(target, count);
         }
         check(step, learningRate);
         sums = optimizer.sums();
@@ -168,7 +158,20 @@ final class StepWork {
         work.kernel(rule, type, out, from);
     }
 
-    private static void check(long step, double learningRate) {
+    static void checkTarget(Buffer target, long count) {
+        DataType type = target.dataType();
+        if (type != DataType.FLOAT32 && type != DataType.BFLOAT16 && type != DataType.FLOAT16) {
+            throw new IllegalArgumentException(
+                    "the target is of " + type.label() + ", expected float, bfloat16 or half");
+        }
+        if (target.count() != count) {
+            throw new IllegalArgumentException(
+                    "the target has %s elements, but there are %s gradients; both need the same"
+                            .formatted(target.count(), count));
+        }
+    }
+
+    static void check(long step, double learningRate) {
         if (step < 1) {
             throw new IllegalArgumentException(
                     "step is " + step + ", expected 1 or more: the first step is number 1");

@@ -12,6 +12,7 @@ import io.jccl.device.Device;
 import io.jccl.kernel.Chunks;
 import io.jccl.kernel.NormKernel;
 import java.lang.foreign.ValueLayout;
+import java.util.List;
 import java.util.Random;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
@@ -153,6 +154,66 @@ class GradientNormTest {
             assertThrows(
                     IllegalArgumentException.class,
                     () -> step.run(g.slice(0, 5), null, 3, 0.1, 1, 1));
+        }
+    }
+
+    /** Rules with sums take each tensor for itself, as with a state of its own. */
+    @Test
+    void rulesWithSumsTakeTensorsOneByOne() {
+        long seed = 17;
+        System.out.println("rulesWithSumsTakeTensorsOneByOne seed " + seed);
+        Random r = new Random(seed);
+        List<TensorShape> shapes =
+                List.of(new TensorShape(3, 5), TensorShape.vector(7), new TensorShape(2, 4));
+        for (Optimizer o : List.of(Lamb.defaults(), Adafactor.defaults())) {
+            try (Workers w = Workers.of(2);
+                    OptimizerState all = OptimizerState.allocate(o, HOST, shapes);
+                    Buffer t = HOST.allocate(DataType.BFLOAT16, all.count())) {
+                for (int i = 0; i < all.count(); i++) {
+                    all.parameters().set(i, (1 + i / 15) * r.nextGaussian());
+                }
+                float[] before = new float[(int) all.count()];
+                all.parameters().copyTo(before);
+                CheckedStep step = new CheckedStep(o, all, w);
+                try (Buffer one = random(r, DataType.FLOAT32, before.length);
+                        Buffer two = random(r, DataType.FLOAT32, before.length)) {
+                    assertTrue(step.run(one, t, 1, 0.01, 8, Double.POSITIVE_INFINITY));
+                    assertTrue(step.run(two, t, 2, 0.01, 8, Double.POSITIVE_INFINITY));
+                    long from = 0;
+                    for (TensorShape s : shapes) {
+                        try (OptimizerState own = OptimizerState.allocate(o, HOST, List.of(s))) {
+                            for (int i = 0; i < s.count(); i++) {
+                                own.parameters().set(i, before[(int) from + i]);
+                            }
+                            o.step(own, 0, one.slice(from, s.count()), null, 1, 0.01, 0.125);
+                            o.step(own, 0, two.slice(from, s.count()), null, 2, 0.01, 0.125);
+                            for (int i = 0; i < s.count(); i++) {
+                                double p = own.parameters().get(i);
+                                assertEquals(p, all.parameters().get(from + i), o + ", " + s);
+                                assertEquals(p, t.get(from + i), Math.abs(p) / 256, "target");
+                            }
+                        }
+                        from += s.count();
+                    }
+                }
+            }
+        }
+    }
+
+    /** A step's arguments are checked also if it is skipped. */
+    @Test
+    void aSkippedStepsArgumentsAreChecked() {
+        Adam o = Adam.defaults();
+        try (Workers w = Workers.of(1);
+                OptimizerState s = OptimizerState.allocate(o, HOST, 3);
+                Buffer g = HOST.allocate(DataType.FLOAT32, 3).zero();
+                Buffer t = HOST.allocate(DataType.FLOAT32, 2)) {
+            g.set(1, Double.NaN);
+            CheckedStep step = new CheckedStep(o, s, w);
+            assertFalse(step.run(g, null, 1, 0.1, 1, 1));
+            assertThrows(IllegalArgumentException.class, () -> step.run(g, null, 0, 0.1, 1, 1));
+            assertThrows(IllegalArgumentException.class, () -> step.run(g, null, 1, -0.1, 1, 1));
+            assertThrows(IllegalArgumentException.class, () -> step.run(g, t, 1, 0.1, 1, 1));
         }
     }
 
