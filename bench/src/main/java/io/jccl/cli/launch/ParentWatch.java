@@ -17,7 +17,8 @@ public final class ParentWatch {
     /** As a shell reports a process that SIGTERM ended. */
     private static final int TERMINATED = 143;
 
-    private static final long PROBE_SECONDS = 2;
+    /** Far above what the probe takes, also on a machine that is overloaded. */
+    private static final long PROBE_SECONDS = 20;
 
     private ParentWatch() {}
 

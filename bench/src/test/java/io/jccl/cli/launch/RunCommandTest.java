@@ -839,15 +839,21 @@ public class RunCommandTest {
         signalsReachAllRanks(name, number, folder);
     }
 
+    /** What starts a shell's command for which a program takes seconds to start. */
+    private static List<String> slowed(String program, Path folder) throws IOException {
+        Path slow = folder.resolve(program);
+        String script = "#!/bin/sh\nsleep 3\nPATH=${PATH#*:} exec %s \"$@\"\n";
+        Files.writeString(slow, script.formatted(program));
+        assertTrue(slow.toFile().setExecutable(true));
+        String path = "PATH=" + folder + ":" + System.getenv("PATH");
+        return List.of("env", path, "/bin/sh", "-c");
+    }
+
     /** A shell sends it, which takes seconds to start on an overloaded machine. */
     @Tag("exhaustive")
     @Test
     void ranksGetTheSignalThatWasSentHoweverSlowTheShell(@TempDir Path folder) throws Exception {
-        Path shell = folder.resolve("sh");
-        Files.writeString(shell, "#!/bin/sh\nsleep 3\nexec /bin/sh \"$@\"\n");
-        assertTrue(shell.toFile().setExecutable(true));
-        List<String> slow = List.of("env", "PATH=" + folder + ":" + System.getenv("PATH"));
-        List<String> by = Stream.concat(slow.stream(), Stream.of("/bin/sh", "-c")).toList();
+        List<String> by = slowed("sh", folder);
         try (Launched launched = new Launched(folder, false, by, "--kill-after", "60")) {
             launched.signal("INT");
             launched.assertEnds(128 + 2);
@@ -924,10 +930,21 @@ public class RunCommandTest {
 
     @Test
     void ranksDoNotSurviveALauncherThatIsKilled(@TempDir Path folder) throws Exception {
+        ranksDoNotSurviveALauncherThatIsKilled(folder, List.of());
+    }
+
+    @Tag("exhaustive")
+    @Test
+    void norOneOnAnOverloadedMachine(@TempDir Path folder) throws Exception {
+        ranksDoNotSurviveALauncherThatIsKilled(folder, slowed("setpriv", folder));
+    }
+
+    private static void ranksDoNotSurviveALauncherThatIsKilled(Path folder, List<String> by)
+            throws Exception {
         assumeTrue(
                 ParentWatch.bound(List.of("x")).size() > 1,
                 "no setpriv --pdeathsig here (util-linux 2.33)");
-        try (Launched launched = new Launched(folder, false, List.of())) {
+        try (Launched launched = new Launched(folder, false, by)) {
             launched.signal("KILL");
             assertTrue(launched.launcher.waitFor(60, TimeUnit.SECONDS), "the launcher goes on");
             long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
