@@ -2,16 +2,12 @@ package io.jccl.train.fit;
 
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
-import io.jccl.ReduceOp;
 import io.jccl.bindings.CublasException;
 import io.jccl.bindings.CudaException;
 import io.jccl.bindings.generated.cublas.cublas_h;
 import io.jccl.bindings.generated.cudart.cudart_h;
-import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
-import io.jccl.device.DataType;
 import io.jccl.device.Device;
-import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.internal.Statistics;
 import io.jccl.offload.OffloadMemoryException;
@@ -22,7 +18,6 @@ import io.jccl.train.Owned;
 import io.jccl.train.RankMemory;
 import io.jccl.train.RunSettings;
 import java.nio.file.Path;
-import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicReference;
@@ -98,15 +93,18 @@ public sealed interface Attempt {
         double[] losses = new double[steps];
         double[] seconds = new double[steps];
         Path folder = run.techniques().offload().drive() ? s.folder() : null;
-        CommunicatorOptions patience =
-                CommunicatorOptions.DEFAULT.withTimeout(Duration.ofMinutes(5));
+        CommunicatorOptions patience = CommunicatorOptions.DEFAULT.withTimeout(Agreement.PATIENCE);
+        Agreement haveMemory = new Agreement(s.ranks());
+        Agreement haveTrainers = new Agreement(s.ranks());
         Communicator.runLocal(
                 s.devices(),
                 patience,
                 comm -> {
                     try (RankMemory memory = memory(s, folder, comm, blocks, parameters, refused);
-                            Owned owned = new Owned()) {
-                        if (!all(comm, memory != null) || memory == null) {
+                            Owned owned = new Owned();
+                            haveMemory;
+                            haveTrainers) {
+                        if (!haveMemory.reach(memory != null) || memory == null) {
                             return;
                         }
                         GptTrainer trainer = null;
@@ -125,7 +123,7 @@ public sealed interface Attempt {
                             refused.compareAndSet(
                                     null, new Refused(blocks, parameters, Tier.DEVICE, 0, 0));
                         }
-                        if (!all(comm, trainer != null) || trainer == null) {
+                        if (!haveTrainers.reach(trainer != null) || trainer == null) {
                             return;
                         }
                         for (int i = 0; i < steps; i++) {
@@ -209,16 +207,5 @@ public sealed interface Attempt {
                 ? cuda.error() == cudart_h.cudaErrorMemoryAllocation()
                 : e instanceof CublasException cublas
                         && cublas.status() == cublas_h.CUBLAS_STATUS_ALLOC_FAILED();
-    }
-
-    /** Whether it holds on all ranks. */
-    private static boolean all(Communicator comm, boolean mine) {
-        Stream stream = comm.device().defaultStream();
-        try (Buffer flag = comm.device().allocate(DataType.INT32, 1)) {
-            flag.setLong(0, mine ? 1 : 0);
-            comm.allReduce(flag, ReduceOp.MIN, stream);
-            stream.synchronize();
-            return flag.getLong(0) == 1;
-        }
     }
 }

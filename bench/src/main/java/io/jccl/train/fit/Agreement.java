@@ -1,0 +1,41 @@
+package io.jccl.train.fit;
+
+import io.jccl.internal.Waits;
+import java.time.Duration;
+import java.util.concurrent.CountDownLatch;
+
+/**
+ * Whether all ranks of this process have something. They agree on the host: some may still free
+ * memory, in which CUDA waits for all that runs on the device.
+ */
+final class Agreement implements AutoCloseable {
+    /** Above what any step takes. */
+    static final Duration PATIENCE = Duration.ofMinutes(5);
+
+    private final CountDownLatch missing;
+    private volatile boolean all = true;
+
+    Agreement(int ranks) {
+        missing = new CountDownLatch(ranks);
+    }
+
+    /** Waits for all ranks, each of which calls this once; whether all of them have it. */
+    boolean reach(boolean mine) {
+        if (!mine) {
+            all = false;
+        }
+        missing.countDown();
+        return Waits.await(missing, PATIENCE.toNanos()) && all;
+    }
+
+    /** Ends the others' wait if this rank fails before it calls {@link #reach}. */
+    @Override
+    public void close() {
+        if (missing.getCount() > 0) {
+            all = false;
+        }
+        while (missing.getCount() > 0) {
+            missing.countDown();
+        }
+    }
+}
