@@ -11,6 +11,7 @@ import io.jccl.offload.optim.Optimizer;
 import io.jccl.offload.optim.StateTensor;
 import java.io.IOException;
 import java.lang.foreign.MemorySegment;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
@@ -18,6 +19,12 @@ import java.util.zip.CRC32C;
 
 /** State input and output: initial values, values for callers, and files. */
 final class StateIo {
+    /** Factor of the setup's checksum in a vote: that of values, of 32 bits, is beside it. */
+    private static final double SETUP = 0x1p32;
+
+    /** Leaves 20 bits, so that a vote's float64 has both. */
+    private static final int SETUP_SHIFT = 12;
+
     private final ZeroConfig config;
     private final Optimizer optimizer;
     private final LossScale scale;
@@ -28,6 +35,9 @@ final class StateIo {
     private final Progress progress;
     private final List<Part> parts;
     private final OptimizerStates states;
+
+    /** What {@link #setup(ZeroConfig)} returned. */
+    private final double setup;
 
     StateIo(
             ZeroConfig config,
@@ -45,6 +55,35 @@ final class StateIo {
         this.progress = progress;
         this.parts = parts;
         this.states = states;
+        this.setup = setup(config);
+    }
+
+    /** A checksum of what all ranks have in common. */
+    private static double setup(ZeroConfig config) {
+        StringBuilder text = new StringBuilder(config.options().toString());
+        text.append(config.optimizer().label()).append(config.layers());
+        for (ShardedLayer l : config.layers()) {
+            for (ShardedLayer.Tensor t : l.tensors()) {
+                text.append(config.groups().of(l.name(), t.name()).rate()).append(' ');
+            }
+        }
+        CRC32C crc = new CRC32C();
+        crc.update(text.toString().getBytes(StandardCharsets.UTF_8));
+        return (double) (crc.getValue() >> SETUP_SHIFT);
+    }
+
+    /** Throws on all ranks if one was created with other arguments, after a vote with them. */
+    private void checkSetup() {
+        double first = Math.floor(ranks.number(0) / SETUP);
+        for (int r = 1; r < size; r++) {
+            if (Math.floor(ranks.number(r) / SETUP) != first) {
+                throw new JcclException(
+                        "the optimizer of rank "
+                                + r
+                                + " was created with other layers, groups, options or another rule"
+                                + " than that of rank 0: give all ranks the same");
+            }
+        }
     }
 
     /** Sets the state, but not the parameters that are made from it. */
@@ -82,7 +121,8 @@ final class StateIo {
                 }
             }
         }
-        ranks.vote((double) crc.getValue(), Ranks.FINE);
+        ranks.vote(setup * SETUP + (double) crc.getValue(), Ranks.FINE);
+        checkSetup();
         for (int r = 1; r < size; r++) {
             if (ranks.number(r) != ranks.number(0)) {
                 throw new JcclException(
@@ -273,10 +313,11 @@ final class StateIo {
                             ? x
                             : new JcclException("cannot read " + folder + ": " + e, e);
         }
-        ranks.vote(local == null);
+        ranks.vote(setup * SETUP, local == null ? Ranks.FINE : Ranks.FAILED);
         if (ranks.worst() != Ranks.FINE) {
             throw ranks.failed(local, "state could not be read; load again");
         }
+        checkSetup();
         scale.restore(checkpoint.lossScale(), checkpoint.goodSteps());
         progress.set(checkpoint.steps());
     }

@@ -255,7 +255,8 @@ public final class ZeroOptimizer implements AutoCloseable {
     /**
      * Makes a layer's parameters available on the device and waits for them; the next layer, in the
      * direction of the last two calls, is prefetched. At stage 3 this is a collective: all ranks
-     * gather and release in the same order.
+     * gather and release in the same order. Up to stage 2 with parameters on tier {@link
+     * Tier#DEVICE} they are always there, and which layers are held is not checked.
      *
      * @param layer index of the layer
      * @return its parameters, read-only, valid until {@link #release}: {@link ShardedLayer#count}

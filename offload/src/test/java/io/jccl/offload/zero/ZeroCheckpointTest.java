@@ -67,6 +67,44 @@ class ZeroCheckpointTest {
                 .withTiers(tier, tier, tier);
     }
 
+    /** An optimizer of other arguments is named, by all ranks, before a step mixes them up. */
+    @Test
+    void ranksHaveTheSameArguments() {
+        List<ShardedLayer> two = List.of(ShardedLayer.of("a", 5), ShardedLayer.of("b", 3));
+        List<ShardedLayer> longer = List.of(ShardedLayer.of("a", 6), ShardedLayer.of("b", 3));
+        refused(two, longer, Adam.defaults(), ZeroOptions.stage(1));
+        refused(two, two, AdamW.defaults(), ZeroOptions.stage(1));
+        refused(two, two, Adam.defaults(), ZeroOptions.stage(2));
+        refused(two, two, Adam.defaults(), ZeroOptions.stage(1).withAccumulation(2));
+    }
+
+    /** Rank 1 of 3 has these arguments, the others two layers, Adam and stage 1. */
+    private void refused(
+            List<ShardedLayer> layers,
+            List<ShardedLayer> ofOne,
+            Optimizer rule,
+            ZeroOptions options) {
+        Communicator.runLocal(
+                3,
+                comm -> {
+                    boolean one = comm.rank() == 1;
+                    try (ZeroOptimizer zero =
+                            ZeroOptimizer.create(
+                                    comm,
+                                    one ? ofOne : layers,
+                                    one ? rule : Adam.defaults(),
+                                    one ? options : ZeroOptions.stage(1))) {
+                        JcclException e =
+                                assertThrows(
+                                        JcclException.class,
+                                        () -> zero.initialize((l, t, values) -> {}));
+                        assertTrue(
+                                e.getMessage().startsWith("the optimizer of rank 1 was created"),
+                                e::toString);
+                    }
+                });
+    }
+
     /** Through other numbers of ranks, stages and tiers, and back: not a bit is different. */
     @Test
     void loadsOnAnyNumberOfRanks() {
