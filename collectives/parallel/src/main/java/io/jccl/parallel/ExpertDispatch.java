@@ -425,7 +425,7 @@ public final class ExpertDispatch implements AutoCloseable {
         return new IllegalStateException(
                 "this call is out of order: the next one of the step is "
                         + phase.next
-                        + ", or route for a new step");
+                        + (phase == Phase.NOTHING ? "" : ", or route for a new step"));
     }
 
     private void checkOpen() {

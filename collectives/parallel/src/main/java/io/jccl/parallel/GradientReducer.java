@@ -204,8 +204,8 @@ public final class GradientReducer implements AutoCloseable {
      * parameters, options, rank and number of ranks, training continues with identical bits. Set to
      * zero on all ranks, compression starts as in a new reducer.
      *
-     * @return the same views of the device's memory every time, of float32, and for PowerSGD also one
-     *     int64 for each bucket; empty if the compression has no state
+     * @return the same views of the device's memory every time, of float32, and for PowerSGD also
+     *     one int64 for each bucket; empty if the compression has no state
      */
     public List<Buffer> carried() {
         return buckets.carried();
