@@ -140,8 +140,7 @@ class FaultTest {
     void stoppedRankIsNamedAfterTheTimeout(String what, String operation) {
         String job = Workers.newJobId();
         try (Workers workers = new Workers(3, job, List.of(), Map.of())) {
-            // Also the time to join, while other tests start JVMs.
-            workers.startAll(FaultWorker.class, what, "8");
+            workers.startAll(FaultWorker.class, what, "+8");
             for (Worker worker : workers.all()) {
                 worker.await("RUNNING", PATIENCE);
             }

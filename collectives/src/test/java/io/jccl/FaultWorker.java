@@ -6,6 +6,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
+import io.jccl.testkit.Workers;
 import java.io.IOException;
 import java.time.Duration;
 import java.util.Locale;
@@ -30,10 +31,14 @@ final class FaultWorker {
     /**
      * Runs one rank.
      *
-     * @param args what to do, timeout in seconds, and a number that depends on what to do
+     * @param args what to do, timeout in seconds, with a plus sign if it begins when all ranks run,
+     *     and a number that depends on what to do
      * @throws Exception an error nobody expects
      */
     public static void main(String[] args) throws Exception {
+        if (args[1].startsWith("+")) {
+            Workers.meet();
+        }
         CommunicatorOptions options =
                 CommunicatorOptions.DEFAULT.withTimeout(
                         Duration.ofSeconds(Integer.parseInt(args[1])));

@@ -50,8 +50,9 @@ class FlightFaultTest {
     }
 
     /**
-     * The timeout, which is also that of coming together: over NCCL that takes longer. Less than
-     * the 15 seconds after which its ranks miss the signs of life of one that is stopped.
+     * The timeout, which is also that of coming together when all ranks run: over NCCL that takes
+     * longer. Less than the 15 seconds after which its ranks miss the signs of life of one that is
+     * stopped.
      */
     private static String seconds(String engine) {
         return engine.equals("nccl") ? "10" : "8";

@@ -6,6 +6,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
+import io.jccl.testkit.Workers;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -32,6 +33,7 @@ final class FlightWorker {
                         Duration.ofSeconds(Integer.parseInt(args[1])));
         int victim = Integer.parseInt(args[2]);
         if (!"threads".equals(System.getenv("JCCL_ENGINE"))) {
+            Workers.meet();
             run(Communicator.fromEnvironment(device(), options), args[0], victim);
             return;
         }

@@ -274,7 +274,7 @@ class JoinFaultTest {
     @Test
     void rankStoppedInItsFirstOperationHearsThatItsPeersGaveUp() throws InterruptedException {
         try (Workers workers = world(3)) {
-            workers.startAll(FaultWorker.class, "late", "8", "2");
+            workers.startAll(FaultWorker.class, "late", "+8", "2");
             workers.all().subList(0, 2).forEach(w -> w.await("GOES ON", PATIENCE));
             Worker stopped = workers.all().get(1);
             stopped.awaitPolls(PATIENCE);

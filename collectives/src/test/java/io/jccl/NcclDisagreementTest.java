@@ -10,7 +10,6 @@ import io.jccl.device.DataType;
 import io.jccl.device.Stream;
 import io.jccl.testfake.TestFake;
 import io.jccl.testfake.UsesFakes;
-import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 import org.jspecify.annotations.Nullable;
@@ -27,8 +26,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 @UsesFakes
 @Timeout(value = 1, unit = TimeUnit.MINUTES)
 class NcclDisagreementTest {
-    private static final CommunicatorOptions SHORT =
-            CommunicatorOptions.DEFAULT.withTimeout(Duration.ofSeconds(1));
+    private static final CommunicatorOptions SHORT = NcclRanks.SHORT;
 
     @BeforeAll
     static void useDouble() {
@@ -101,7 +99,7 @@ class NcclDisagreementTest {
                                 }));
         DisagreementTest.checkMessage(row, 3, text);
         assertTrue(text.contains("disagree on collective #2: rank 0 calls "), text);
-        assertTrue(text.contains("PT1S"), text);
+        assertTrue(text.contains(NcclRanks.SOON.toString()), text);
     }
 
     /** The ranks are at different operations then: what counts is where they went apart. */
@@ -155,7 +153,7 @@ class NcclDisagreementTest {
     void threadThatWaitsForNcclToEnqueueGetsToKnow() {
         List<Communicator> ranks = NcclRanks.open(2, SHORT);
         NcclRanks.checkUsable(ranks);
-        TestFake.inject("ncclAllReduce@0:1:late=5000");
+        TestFake.inject("ncclAllReduce@0:1:late=" + (4_000 + NcclRanks.SOON.toMillis()));
         String text =
                 mismatch(
                         NcclRanks.errors(

@@ -133,7 +133,7 @@ class NcclProcessFaultTest {
     /** Runs two ranks, of which the second never calls the operation, beside a RAS service. */
     private Report timeoutBeside(FakeRas ras, boolean ours) throws IOException {
         try (Workers workers = world(2, Map.of("NCCL_RAS_ADDR", ras.address()))) {
-            workers.startAll(FaultWorker.class, "late", SHORT, "1");
+            workers.startAll(FaultWorker.class, "late", "+" + SHORT, "1");
             List<Rank> known = new ArrayList<>();
             for (Worker w : workers.all()) {
                 long pid = ours ? w.pid() : ProcessHandle.current().pid();
@@ -438,9 +438,9 @@ class NcclProcessFaultTest {
         Map<String, String> stall = Map.of("JCCL_FAKE_INJECT", "ncclAllReduce:30:stall");
         try (Workers good = world(3, Map.of());
                 Workers bad = world(3, stall)) {
-            Worker behind = bad.start(1, FaultWorker.class, "allReduce", SHORT);
-            Worker first = good.start(0, FaultWorker.class, "allReduce", SHORT);
-            Worker last = good.start(2, FaultWorker.class, "allReduce", SHORT);
+            Worker behind = bad.start(1, FaultWorker.class, "allReduce", "+" + SHORT);
+            Worker first = good.start(0, FaultWorker.class, "allReduce", "+" + SHORT);
+            Worker last = good.start(2, FaultWorker.class, "allReduce", "+" + SHORT);
             List<Report> reports = List.of(Report.of(first), Report.of(behind), Report.of(last));
             reports.forEach(Report::soon);
             // who gives up a moment later may hear of it from the first
@@ -465,7 +465,7 @@ class NcclProcessFaultTest {
     @Test
     void stoppedRankGivesNoAnswer() throws IOException {
         try (Workers workers = world(3, Map.of())) {
-            workers.startAll(FaultWorker.class, "allReduce", SHORT);
+            workers.startAll(FaultWorker.class, "allReduce", "+" + SHORT);
             awaitRunning(workers);
             Worker stopped = workers.all().get(1);
             stopped.signal("STOP");

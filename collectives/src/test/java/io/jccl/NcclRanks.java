@@ -5,6 +5,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.testfake.TestFake;
+import io.jccl.testkit.Workers;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -19,6 +20,11 @@ final class NcclRanks {
     static final Duration PATIENCE = Duration.ofSeconds(30);
 
     static final CommunicatorOptions OPTIONS = CommunicatorOptions.DEFAULT.withTimeout(PATIENCE);
+
+    /** What a test waits for in full, while the ranks that are not late have to come within it. */
+    static final Duration SOON = Workers.patience(Duration.ofSeconds(1));
+
+    static final CommunicatorOptions SHORT = CommunicatorOptions.DEFAULT.withTimeout(SOON);
 
     /** Every C function by which work gets to a stream. */
     private static final List<String> OPERATIONS =

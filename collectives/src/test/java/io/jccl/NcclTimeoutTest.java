@@ -35,8 +35,8 @@ import org.junit.jupiter.params.provider.ValueSource;
 @UsesFakes
 @Timeout(value = 1, unit = TimeUnit.MINUTES)
 class NcclTimeoutTest {
-    private static final CommunicatorOptions SHORT =
-            CommunicatorOptions.DEFAULT.withTimeout(Duration.ofSeconds(1));
+    private static final CommunicatorOptions SHORT = NcclRanks.SHORT;
+    private static final String SOON = NcclRanks.SOON.toString();
 
     @BeforeAll
     static void useDouble() {
@@ -87,7 +87,7 @@ class NcclTimeoutTest {
                         t,
                         "of communicator 'local-",
                         "allReduce(int32, count 7, sum), number 2",
-                        "longer than PT1S");
+                        "longer than " + SOON);
                 for (int r = 0; r < 3; r++) {
                     // It depends on when the watchdog looked.
                     String line = "rank " + r + " has completed (1|at least 0) operations of 2;";
@@ -368,7 +368,7 @@ class NcclTimeoutTest {
                         });
         for (Throwable t : errors) {
             assertInstanceOf(CollectiveTimeoutException.class, t);
-            names(t, "rank 0", "inside NCCL", "PT1S", "recv(int32, count 1, peer 0)");
+            names(t, "rank 0", "inside NCCL", SOON, "recv(int32, count 1, peer 0)");
         }
         closeAndCheck(ranks);
     }
@@ -409,7 +409,7 @@ class NcclTimeoutTest {
     void rankThatNeverJoinsIsNamed() {
         long before = NcclRanks.live();
         List<@Nullable Throwable> errors = join(Store.inMemory(), SHORT, 0, 2);
-        eachIs(errors, CollectiveTimeoutException.class, "rank(s) 1 of 3", "'j'", "PT1S");
+        eachIs(errors, CollectiveTimeoutException.class, "rank(s) 1 of 3", "'j'", SOON);
         assertEquals(before, NcclRanks.live(), "live objects");
     }
 
@@ -470,7 +470,7 @@ class NcclTimeoutTest {
                 NcclRanks.errors(List.of(2), n -> Communicator.local(NcclRanks.devices(n), SHORT))
                         .getFirst();
         assertInstanceOf(CollectiveTimeoutException.class, t);
-        names(t, "ncclCommInitRank", "PT1S");
+        names(t, "ncclCommInitRank", SOON);
         TestFake.reset();
         assertEquals(before, NcclRanks.live(), "live objects");
     }

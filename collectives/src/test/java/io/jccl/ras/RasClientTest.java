@@ -298,9 +298,12 @@ class RasClientTest {
     void commandsComeInNcclsOrder() throws IOException {
         try (FakeRas ras = new FakeRas(Manner.NORMAL, 0, HEALTHY)) {
             RasClient.ask(ras.address(), 3, PATIENCE);
+            // It greets again on another connection if the answer is late.
+            String greeting = "CLIENT PROTOCOL 2";
+            assertEquals(greeting, ras.commands.peek());
             assertEquals(
-                    List.of("CLIENT PROTOCOL 2", "TIMEOUT 3", "SET FORMAT json", "VERBOSE STATUS"),
-                    List.copyOf(ras.commands));
+                    List.of("TIMEOUT 3", "SET FORMAT json", "VERBOSE STATUS"),
+                    ras.commands.stream().filter(c -> !c.equals(greeting)).toList());
         }
     }
 }

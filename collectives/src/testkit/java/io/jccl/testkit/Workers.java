@@ -1,6 +1,8 @@
 package io.jccl.testkit;
 
 import io.jccl.Communicator;
+import io.jccl.CommunicatorOptions;
+import io.jccl.LocalJob;
 import java.io.BufferedReader;
 import java.io.File;
 import java.io.IOException;
@@ -85,6 +87,16 @@ public final class Workers implements AutoCloseable {
         static Duration of(Duration patience) {
             return Duration.ofMillis((long) (patience.toMillis() * FACTOR));
         }
+    }
+
+    /**
+     * A time within which something that comes soon has to come here.
+     *
+     * @param idle that time on an idle machine
+     * @return the same, or up to five times as long on a slow one
+     */
+    public static Duration patience(Duration idle) {
+        return Slowness.of(idle);
     }
 
     private final List<Worker> all = new ArrayList<>();
@@ -230,6 +242,20 @@ public final class Workers implements AutoCloseable {
                 || name.startsWith("SLURM_")
                 || name.startsWith("MASTER_")
                 || name.equals("JAVA_TOOL_OPTIONS");
+    }
+
+    /**
+     * Waits, in a process that was started here, until all ranks run: a timeout that begins then is
+     * not about how long their JVMs take to start.
+     */
+    public static void meet() {
+        Map<String, String> env = System.getenv();
+        LocalJob.join(
+                        env.get("JCCL_JOB_ID") + "-start",
+                        rank(env),
+                        Integer.parseInt(env.get("WORLD_SIZE")),
+                        CommunicatorOptions.DEFAULT.withTimeout(Duration.ofMinutes(5)))
+                .close();
     }
 
     /** Which rank a launcher says this process is. */

@@ -292,8 +292,7 @@ class ParallelEnginesTest {
     void stoppedRankEndsTrainingAfterTheTimeout(String what) {
         String job = Workers.newJobId();
         try (Workers workers = new Workers(3, job, List.of(), Map.of())) {
-            // Also the time to join, while other tests start JVMs.
-            workers.startAll(ParallelWorker.class, what, seed, "10", "host");
+            workers.startAll(ParallelWorker.class, what, seed, "+10", "host");
             for (Worker worker : workers.all()) {
                 worker.await("RUNNING", PATIENCE);
             }

@@ -21,14 +21,18 @@ final class ParallelWorker {
     /**
      * Runs one rank.
      *
-     * @param args what to run, the seed, the timeout in seconds, {@code host} or {@code mpi}, and
-     *     where to print, if not to the standard output: a file for each rank
+     * @param args what to run, the seed, the timeout in seconds, with a plus sign if it begins when
+     *     all ranks run, {@code host} or {@code mpi}, and where to print, if not to the standard
+     *     output: a file for each rank
      * @throws IOException if that file is not to be had
      */
     public static void main(String[] args) throws IOException {
         if (args.length > 4) {
             int rank = Workers.rank(System.getenv());
             System.setOut(new PrintStream(args[4] + "." + rank, StandardCharsets.UTF_8));
+        }
+        if (args[2].startsWith("+")) {
+            Workers.meet();
         }
         CommunicatorOptions options =
                 CommunicatorOptions.DEFAULT.withTimeout(
