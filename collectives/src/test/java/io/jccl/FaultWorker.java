@@ -37,7 +37,7 @@ final class FaultWorker {
      */
     public static void main(String[] args) throws Exception {
         if (args[1].startsWith("+")) {
-            Workers.meet();
+            Workers.meet(device());
         }
         CommunicatorOptions options =
                 CommunicatorOptions.DEFAULT.withTimeout(

@@ -33,7 +33,7 @@ final class FlightWorker {
                         Duration.ofSeconds(Integer.parseInt(args[1])));
         int victim = Integer.parseInt(args[2]);
         if (!"threads".equals(System.getenv("JCCL_ENGINE"))) {
-            Workers.meet();
+            Workers.meet(device());
             run(Communicator.fromEnvironment(device(), options), args[0], victim);
             return;
         }

@@ -158,8 +158,12 @@ class JoinFaultTest {
         try (Workers workers = world(3)) {
             Worker stays = workers.start(other, FaultWorker.class, "hello", LONG);
             awaitJoining(stays);
-            Worker goes = workers.start(impatient, FaultWorker.class, "hello", "4");
-            String[] story = {"rank " + impatient + " of 3 waited PT4S", "[" + missing + "]"};
+            // Within it the two have to meet.
+            long seconds = Workers.patience(Duration.ofSeconds(4)).toSeconds();
+            Worker goes = workers.start(impatient, FaultWorker.class, "hello", "" + seconds);
+            String[] story = {
+                "rank " + impatient + " of 3 waited PT" + seconds + "S", "[" + missing + "]"
+            };
             Report.of(stays).is(CollectiveTimeoutException.class, story);
             Report.of(goes).is(CollectiveTimeoutException.class, story);
         }
@@ -257,7 +261,8 @@ class JoinFaultTest {
         try (Workers workers = world(3)) {
             Worker stopped = workers.start(1, FaultWorker.class, "hello", LONG);
             awaitJoining(stopped);
-            Worker other = workers.start(0, FaultWorker.class, "hello", "12");
+            long seconds = Workers.patience(Duration.ofSeconds(12)).toSeconds();
+            Worker other = workers.start(0, FaultWorker.class, "hello", "" + seconds);
             awaitJoining(stopped, other);
             stopped.signal("STOP");
             Report.of(other).is(CollectiveTimeoutException.class, "rank 0 of 3 waited");

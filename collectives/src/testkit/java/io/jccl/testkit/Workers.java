@@ -3,6 +3,7 @@ package io.jccl.testkit;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.LocalJob;
+import io.jccl.device.Device;
 import java.io.BufferedReader;
 import java.io.File;
 import java.io.IOException;
@@ -245,17 +246,18 @@ public final class Workers implements AutoCloseable {
     }
 
     /**
-     * Waits, in a process that was started here, until all ranks run: a timeout that begins then is
-     * not about how long their JVMs take to start.
+     * Waits, in a process that was started here, until all ranks run and have loaded what they
+     * need: a timeout that begins then is not about how long their JVMs take to start.
+     *
+     * @param device of this rank
      */
-    public static void meet() {
+    public static void meet(Device device) {
+        CommunicatorOptions patient =
+                CommunicatorOptions.DEFAULT.withTimeout(Duration.ofMinutes(5));
+        Communicator.local(List.of(device), patient).forEach(Communicator::close);
         Map<String, String> env = System.getenv();
-        LocalJob.join(
-                        env.get("JCCL_JOB_ID") + "-start",
-                        rank(env),
-                        Integer.parseInt(env.get("WORLD_SIZE")),
-                        CommunicatorOptions.DEFAULT.withTimeout(Duration.ofMinutes(5)))
-                .close();
+        int size = Integer.parseInt(env.get("WORLD_SIZE"));
+        LocalJob.join(env.get("JCCL_JOB_ID") + "-start", rank(env), size, patient).close();
     }
 
     /** Which rank a launcher says this process is. */

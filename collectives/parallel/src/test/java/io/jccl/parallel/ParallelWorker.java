@@ -4,6 +4,7 @@ import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
+import io.jccl.device.Device;
 import io.jccl.parallel.GradientReducer.Parameter;
 import io.jccl.testkit.Workers;
 import java.io.IOException;
@@ -32,7 +33,7 @@ final class ParallelWorker {
             System.setOut(new PrintStream(args[4] + "." + rank, StandardCharsets.UTF_8));
         }
         if (args[2].startsWith("+")) {
-            Workers.meet();
+            Workers.meet(Device.host());
         }
         CommunicatorOptions options =
                 CommunicatorOptions.DEFAULT.withTimeout(

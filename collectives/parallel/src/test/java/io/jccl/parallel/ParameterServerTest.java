@@ -14,6 +14,7 @@ import io.jccl.device.DataType;
 import io.jccl.error.JcclException;
 import io.jccl.parallel.ServerOptions.Consistency;
 import io.jccl.testkit.Messages;
+import io.jccl.testkit.Workers;
 import java.time.Duration;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
@@ -228,12 +229,14 @@ class ParameterServerTest {
     @Test
     void workerThatHangsEndsAll() {
         CountDownLatch over = new CountDownLatch(2);
-        CommunicatorOptions short3 = CommunicatorOptions.DEFAULT.withTimeout(Duration.ofSeconds(3));
+        Duration timeout = Workers.patience(Duration.ofSeconds(1));
+        CommunicatorOptions longer =
+                CommunicatorOptions.DEFAULT.withTimeout(timeout.multipliedBy(3));
         Communicator.runLocal(
                 3,
-                short3,
+                longer,
                 c -> {
-                    ServerOptions options = OPTIONS.withTimeout(Duration.ofSeconds(1));
+                    ServerOptions options = OPTIONS.withTimeout(timeout);
                     Body body =
                             (server, parameters, gradients) -> {
                                 if (c.rank() == 1) {

@@ -17,6 +17,7 @@ import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.internal.Waits;
 import io.jccl.testkit.Messages;
+import io.jccl.testkit.Workers;
 import java.time.Duration;
 import java.util.List;
 import java.util.Objects;
@@ -31,6 +32,10 @@ import org.junit.jupiter.api.Timeout;
 @Timeout(value = 1, unit = TimeUnit.MINUTES)
 class TimeoutTest {
     private static final Duration TIMEOUT = Duration.ofSeconds(1);
+
+    /** Both ranks have to come within it. */
+    private static final CommunicatorOptions SOON =
+            CommunicatorOptions.DEFAULT.withTimeout(Workers.patience(TIMEOUT));
 
     /** Less than the two seconds that were once given to ranks that do not answer. */
     private static final Duration MORE = Duration.ofMillis(1500);
@@ -126,13 +131,11 @@ class TimeoutTest {
 
     @Test
     void sendsThatWaitForEachOtherAreNamed() {
-        CommunicatorOptions options =
-                CommunicatorOptions.DEFAULT.withTimeout(Duration.ofSeconds(1));
         for (boolean grouped : new boolean[] {false, true}) {
             JcclException error =
                     assertThrows(
                             JcclException.class,
-                            () -> Communicator.runLocal(2, options, c -> sendFirst(c, grouped)));
+                            () -> Communicator.runLocal(2, SOON, c -> sendFirst(c, grouped)));
             String message = String.valueOf(Objects.requireNonNull(error.getCause()).getMessage());
             // In a group the recvs are missing, which is another fault.
             assertEquals(!grouped, message.contains("send waits for send"), message);
@@ -153,9 +156,6 @@ class TimeoutTest {
             }
         }
     }
-
-    private static final CommunicatorOptions SOON =
-            CommunicatorOptions.DEFAULT.withTimeout(Duration.ofSeconds(1));
 
     private static String messageOf(Communicator.RankBody body) {
         JcclException error =
