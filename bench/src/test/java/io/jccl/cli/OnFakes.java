@@ -171,7 +171,7 @@ public final class OnFakes implements BeforeAllCallback {
     private Result result(ProcessBuilder builder) throws IOException, InterruptedException {
         File log = Files.createTempFile(shared().scratch, "log", ".txt").toFile();
         Process p = builder.redirectErrorStream(true).redirectOutput(log).start();
-        if (!p.waitFor(120, TimeUnit.SECONDS)) {
+        if (!p.waitFor(5, TimeUnit.MINUTES)) {
             p.destroyForcibly().waitFor();
         }
         return new Result(p.exitValue(), Files.readString(log.toPath()));
