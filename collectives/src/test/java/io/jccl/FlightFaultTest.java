@@ -50,12 +50,14 @@ class FlightFaultTest {
     }
 
     /**
-     * The timeout, which is also that of coming together when all ranks run: over NCCL that takes
-     * longer. Less than the 15 seconds after which its ranks miss the signs of life of one that is
-     * stopped.
+     * The timeout, in whose last tenth the others have to answer; also that of coming together when
+     * all ranks run, which takes longer over NCCL. There it is less than the 15 seconds after which
+     * ranks miss the signs of life of one that is stopped.
      */
     private static String seconds(String engine) {
-        return engine.equals("nccl") ? "10" : "8";
+        return engine.equals("nccl")
+                ? "10"
+                : Long.toString(Workers.patience(Duration.ofSeconds(8)).toSeconds());
     }
 
     private static Worker of(Workers workers, int rank) {

@@ -35,13 +35,15 @@ public record RankStatus(
     /** A send outside a group. */
     private static final Pattern LONE_SEND = Pattern.compile("send\\(.*peer (\\d+)\\)");
 
-    private static final long LONGEST_ANSWER_NANOS = TimeUnit.SECONDS.toNanos(1);
-    private static final long SHORTEST_ANSWER_NANOS = LONGEST_ANSWER_NANOS / 2;
+    /** On an overloaded machine, or during a collection of garbage, a second is too short. */
+    private static final long LONGEST_ANSWER_NANOS = TimeUnit.SECONDS.toNanos(5);
+
+    private static final long SHORTEST_ANSWER_NANOS = TimeUnit.MILLISECONDS.toNanos(500);
 
     /**
      * The last part of a timeout, in which a rank requests the status of the others, so that the
-     * request does not prolong the timeout: a tenth of it, at most one second, and at least half a
-     * second unless that is more than half of the timeout.
+     * request does not prolong the timeout: a tenth of it, at most five seconds, and at least half
+     * a second unless that is more than half of the timeout.
      */
     public static long answerNanos(long timeoutNanos) {
         long tenth = Math.min(LONGEST_ANSWER_NANOS, timeoutNanos / 10);

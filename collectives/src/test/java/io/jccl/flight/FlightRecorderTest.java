@@ -26,6 +26,7 @@ import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** What a rank remembers of its last operations. */
@@ -344,5 +345,12 @@ class FlightRecorderTest {
         }
         // What a line cannot hold is written as blanks.
         return s.toString().replaceAll("\\s", " ").replace('\u0085', 'x').replace('\u00a0', 'x');
+    }
+
+    /** A rank that collects garbage for a second or two is not one that gives no answer. */
+    @ParameterizedTest
+    @CsvSource({"600, 300", "1000, 500", "8000, 800", "30000, 3000", "600000, 5000"})
+    void othersHaveTheLastPartOfATimeoutToAnswer(long timeout, long answer) {
+        assertEquals(answer * 1_000_000, RankStatus.answerNanos(timeout * 1_000_000));
     }
 }
