@@ -58,7 +58,7 @@ class DisagreementTest {
             threads.add(Thread.ofPlatform().daemon().name("rank " + rank).start(body));
         }
         for (Thread thread : threads) {
-            thread.join(Duration.ofSeconds(60));
+            thread.join(Disagreements.TIMEOUT.multipliedBy(2));
         }
         for (int r = 0; r < ranks; r++) {
             Throwable error = errors[r];

@@ -11,7 +11,7 @@ import java.util.List;
 
 /** Ranks that do not agree on what to do. Also a main class: one rank of them as a process. */
 final class Disagreements {
-    static final Duration TIMEOUT = Duration.ofSeconds(15);
+    static final Duration TIMEOUT = Duration.ofSeconds(60);
 
     private static final ReduceOp SUM = ReduceOp.SUM;
 

@@ -10,7 +10,9 @@ import io.jccl.bench.probe.ProbeJson;
 import io.jccl.bench.probe.ProbeResult;
 import io.jccl.cli.OnFakes;
 import io.jccl.cli.OnFakes.Result;
+import io.jccl.testkit.Workers;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -129,8 +131,12 @@ class ProbeCudaTest {
     void aLayerAndSumsOverGpusAreMeasured() throws Exception {
         Path json = output.resolve("layer.json");
         String only = " --only layer,allreduce --hidden 16";
+        // What has no time left is skipped.
+        long seconds = Workers.patience(Duration.ofSeconds(10)).toSeconds();
         Result r =
-                probe(Map.of("JCCL_FAKE_DEVICES", "2"), "cuda:1" + only + TINY + "10 -J " + json);
+                probe(
+                        Map.of("JCCL_FAKE_DEVICES", "2"),
+                        "cuda:1" + only + TINY + seconds + " -J " + json);
         assertEquals(0, r.status(), r::toString);
         ProbeResult found = ProbeJson.read(json);
         assertEquals(
