@@ -276,13 +276,19 @@ public final class LocalProcessGroup {
         FileLocks.Look holder = folder.look(rank);
         long heldSince = System.nanoTime();
         while (lock == null) {
-            if (patience.isOver()) {
-                throw new JcclException(
-                        ("rank %s of job %s is already running; give each process its own rank, or"
-                                        + " this run another JCCL_JOB_ID")
-                                .formatted(rank, jobId));
-            }
             FileLocks.Look now = folder.look(rank);
+            if (patience.isOver()) {
+                throw now.held()
+                        ? new JcclException(
+                                ("rank %s of job %s is already running; give each process its own"
+                                                + " rank, or this run another JCCL_JOB_ID")
+                                        .formatted(rank, jobId))
+                        : new CollectiveTimeoutException(
+                                ("rank %s of %s waited %s for its turn in %s: another process of"
+                                                + " the job is stopped there, or the machine is"
+                                                + " overloaded; raise the timeout")
+                                        .formatted(rank, size, options.timeout(), folder.path()));
+            }
             if (!now.equals(holder)) {
                 holder = now;
                 heldSince = System.nanoTime();

@@ -1,12 +1,19 @@
 package io.jccl.bootstrap;
 
 import static org.junit.jupiter.api.Assertions.assertDoesNotThrow;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.jccl.CollectiveTimeoutException;
+import io.jccl.CommunicatorOptions;
+import io.jccl.LocalJob;
 import io.jccl.RankFailedException;
+import io.jccl.testkit.Messages;
 import io.jccl.testkit.Workers;
+import java.io.IOException;
 import java.lang.foreign.Arena;
+import java.time.Duration;
 import org.junit.jupiter.api.Test;
 
 /** What a rank concludes from the locks of the others while they join. */
@@ -49,5 +56,24 @@ class LocalHandshakeTest {
                     assertThrows(RankFailedException.class, () -> handshake.checkOthers(control));
             assertTrue(String.valueOf(e.getMessage()).startsWith("rank 1 ended"), e::toString);
         }
+    }
+
+    /** Such as when another process is stopped at the gate. */
+    @Test
+    void aRankThatDoesNotGetItsTurnIsNotSaidToRunAlready() throws IOException {
+        String job = Workers.newJobId();
+        SharedFolder shared = new SharedFolder(job);
+        OwnFolder.make(shared.path());
+        try (FileLocks.Gate gate = FileLocks.Gate.enter(shared.path())) {
+            assertNotNull(gate);
+            CommunicatorOptions options =
+                    CommunicatorOptions.DEFAULT.withTimeout(Duration.ofMillis(200));
+            String message =
+                    Messages.of(
+                            CollectiveTimeoutException.class,
+                            () -> LocalJob.join(job, 0, RANKS, options));
+            assertTrue(message.startsWith("rank 0 of 2 waited PT0.2S for its turn in "), message);
+        }
+        LocalJob.cleanUp(job);
     }
 }
