@@ -49,8 +49,9 @@ class FaultTest {
     /** For starting JVMs on a busy machine. */
     private static final Duration PATIENCE = Duration.ofSeconds(60);
 
-    /** Far above what it takes to notice, far below the timeout of the communicator. */
-    private static final long SOON_MILLIS = 50_000;
+    /** Far above what it takes to notice; on an idle machine far below the timeout. */
+    private static final long SOON_MILLIS =
+            Workers.patience(Duration.ofSeconds(50)).toMillis();
 
     /** What a worker printed when its communicator broke. */
     private record Report(int rank, String type, long millis, String message) {

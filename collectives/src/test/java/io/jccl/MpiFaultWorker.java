@@ -112,6 +112,10 @@ final class MpiFaultWorker {
                     interruptSoon();
                     try {
                         reduce();
+                    } catch (JcclException e) {
+                        // Now: the other may have the job ended before this rank goes on.
+                        say(0, "left it: " + e.getMessage());
+                        throw e;
                     } finally {
                         say(0, Thread.interrupted() ? "has the flag still" : "lost the flag");
                         Thread.sleep(6000); // 5 s after this process ends, the job is ended

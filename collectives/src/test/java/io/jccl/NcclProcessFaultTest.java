@@ -41,8 +41,9 @@ class NcclProcessFaultTest {
     /** For starting JVMs on a busy machine. */
     private static final Duration PATIENCE = Duration.ofSeconds(60);
 
-    /** Far above what it takes to notice, far below the timeout of the communicator. */
-    private static final long SOON_MILLIS = 40_000;
+    /** Far above what it takes to notice; on an idle machine far below the timeout. */
+    private static final long SOON_MILLIS =
+            Workers.patience(Duration.ofSeconds(40)).toMillis();
 
     /** Seconds until those who wait give up: long enough for all to start on a busy machine. */
     private static final String SHORT = "8";
