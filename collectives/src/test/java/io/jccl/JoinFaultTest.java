@@ -279,7 +279,8 @@ class JoinFaultTest {
     @Test
     void rankStoppedInItsFirstOperationHearsThatItsPeersGaveUp() throws InterruptedException {
         try (Workers workers = world(3)) {
-            workers.startAll(FaultWorker.class, "late", "+8", "2");
+            long seconds = Workers.patience(Duration.ofSeconds(8)).toSeconds();
+            workers.startAll(FaultWorker.class, "late", "+" + seconds, "2");
             workers.all().subList(0, 2).forEach(w -> w.await("GOES ON", PATIENCE));
             Worker stopped = workers.all().get(1);
             stopped.awaitPolls(PATIENCE);
@@ -292,7 +293,8 @@ class JoinFaultTest {
             stopped.signal("CONT");
             Report late = Report.of(stopped);
             assertTrue(late.message.matches("rank [02] gave up: rank [02] of 3.*"), late::toString);
-            late.is(CollectiveTimeoutException.class, "waited PT8S", "allReduce");
+            String waited = "waited " + Duration.ofSeconds(seconds);
+            late.is(CollectiveTimeoutException.class, waited, "allReduce");
         }
     }
 
