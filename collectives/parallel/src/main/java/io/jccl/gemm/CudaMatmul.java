@@ -10,6 +10,7 @@ import io.jccl.device.cuda.CudaBuffer;
 import io.jccl.device.cuda.CudaDevice;
 import io.jccl.device.cuda.CudaRuntime;
 import io.jccl.device.cuda.CudaStream;
+import io.jccl.device.cuda.Frees;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
@@ -232,18 +233,11 @@ final class CudaMatmul implements Matmul {
         }
         closed = true;
         try {
-            CudaDevice.onPlatformThread(this::destroy);
+            // It waits for the device, as cudaFree does.
+            Frees.call(
+                    device.index(), () -> api.check(api.cublasDestroy(handle), "cublasDestroy"));
         } finally {
             arena.close();
-        }
-    }
-
-    private void destroy() {
-        int previous = device.enter();
-        try {
-            api.check(api.cublasDestroy(handle), "cublasDestroy");
-        } finally {
-            device.exit(previous);
         }
     }
 

@@ -16,6 +16,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Graph;
 import io.jccl.device.Stream;
+import io.jccl.internal.Waits;
 import io.jccl.testfake.FakeBuild;
 import io.jccl.testfake.TestFake;
 import io.jccl.testfake.UsesFakes;
@@ -394,6 +395,20 @@ class CudaMatmulTest {
         Matmul matmul = Matmul.of(gpu, 1);
         Thread.ofVirtual().start(matmul::close).join();
         assertEquals(handles, TestFake.live("cublas"));
+    }
+
+    /** cuBLAS waits for the device, whose work may wait for the rank that closes. */
+    @Test
+    void closingDoesNotWaitForWorkThatDoesNotEnd() {
+        Matmul matmul = Matmul.of(gpu, 1);
+        CountDownLatch goOn = new CountDownLatch(1);
+        try (Stream stream = gpu.newStream()) {
+            stream.launchHostFunction(() -> Waits.await(goOn, LIMIT.toNanos()));
+            matmul.close();
+            assertFalse(stream.query());
+            goOn.countDown();
+            stream.synchronize(LIMIT);
+        }
     }
 
     @Tag("exhaustive")

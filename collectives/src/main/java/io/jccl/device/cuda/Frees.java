@@ -3,15 +3,17 @@ package io.jccl.device.cuda;
 import io.jccl.bindings.CudaApi;
 import io.jccl.bindings.generated.cudart.cudart_h;
 import io.jccl.internal.Waits;
+import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Calls that free memory, made on a thread of their own.
+ * Calls that free memory of a device, or what has memory there, made on a thread of their own.
  *
  * <p>CUDA waits in them for all work of the device, and so for a collective that waits for the rank
  * that closes its memory: that of another rank of this process on the same device, or one of its
@@ -21,29 +23,33 @@ import java.util.concurrent.TimeUnit;
  *
  * <p><b>Threads:</b> any.
  */
-final class Frees {
+public final class Frees {
     /** Above what work in flight takes, so that closed memory nearly always is free memory. */
     static final long PATIENCE_NANOS = TimeUnit.SECONDS.toNanos(5);
 
     private static final System.Logger LOG = System.getLogger("io.jccl");
 
-    private static final ThreadPoolExecutor THREAD =
-            new ThreadPoolExecutor(
-                    1,
-                    1,
-                    10,
-                    TimeUnit.SECONDS,
-                    new LinkedBlockingQueue<>(),
-                    Thread.ofPlatform().daemon().name("jccl-free").factory());
+    /** By device, since a rank's wait for its device must not hold up ranks on others. */
+    private static final Map<Integer, Frees> ALL = new ConcurrentHashMap<>();
 
-    static {
-        THREAD.allowCoreThreadTimeOut(true);
-    }
+    private final int device;
+    private final ThreadPoolExecutor thread;
 
     /** Closed while calls wait for work in flight: those that follow are not waited for. */
-    private static volatile CountDownLatch late = new CountDownLatch(0);
+    private volatile CountDownLatch late = new CountDownLatch(0);
 
-    private Frees() {}
+    private Frees(int device) {
+        this.device = device;
+        this.thread =
+                new ThreadPoolExecutor(
+                        1,
+                        1,
+                        10,
+                        TimeUnit.SECONDS,
+                        new LinkedBlockingQueue<>(),
+                        Thread.ofPlatform().daemon().name("jccl-free-" + device).factory());
+        thread.allowCoreThreadTimeOut(true);
+    }
 
     /** The calling thread's current device. */
     static int currentDevice() {
@@ -52,12 +58,16 @@ final class Frees {
     }
 
     /**
-     * Makes a call, after those before.
+     * Makes a call, after those before for the device.
      *
      * @param device one with a context, since a thread without one would create one on device 0
      * @param free the call; what it throws is thrown here, or logged if nobody waits any more
      */
-    static void call(int device, Runnable free) {
+    public static void call(int device, Runnable free) {
+        ALL.computeIfAbsent(device, Frees::new).make(free);
+    }
+
+    private void make(Runnable free) {
         CountDownLatch ended = new CountDownLatch(1);
         CompletableFuture<Void> done =
                 CompletableFuture.runAsync(
@@ -68,7 +78,7 @@ final class Frees {
                                     cudart_h.cudaStreamCaptureModeRelaxed());
                             free.run();
                         },
-                        THREAD);
+                        thread);
         done.whenComplete((nothing, error) -> ended.countDown());
         if (late.getCount() > 0 || !Waits.await(ended, PATIENCE_NANOS)) {
             late = ended;

@@ -212,6 +212,30 @@ class CudaBufferTest {
         }
     }
 
+    /** While a rank waits for its device, those on others close theirs. */
+    @Test
+    void closingWaitsForItsOwnDeviceAlone() throws InterruptedException {
+        Device other = TestFake.device(0);
+        TestFake.needs(2);
+        CountDownLatch goOn = new CountDownLatch(1);
+        try (Stream stream = other.newStream()) {
+            Buffer there = other.allocate(DataType.INT32, 9);
+            Buffer here = device.allocate(DataType.INT32, 9);
+            long freed = TestFake.live("allocations") - 1;
+            stream.launchHostFunction(() -> Waits.await(goOn, PATIENCE.toNanos()));
+            Thread waits = Thread.ofPlatform().start(there::close);
+            long calls = TestFake.calls("cudaFree");
+            while (TestFake.calls("cudaFree") == calls && waits.isAlive()) {
+                Thread.onSpinWait();
+            }
+            here.close();
+            assertEquals(freed, TestFake.live("allocations"));
+            assertFalse(stream.query());
+            goOn.countDown();
+            waits.join();
+        }
+    }
+
     @Test
     void theHostCannotTouchIt() {
         try (Buffer b = device.allocate(DataType.FLOAT32, 4)) {
