@@ -49,6 +49,9 @@ public final class CudaDevice implements Device {
     /** One permit for each access on the default stream; a capture of it takes all to begin. */
     private final Semaphore accesses = new Semaphore(Integer.MAX_VALUE);
 
+    /** See {@link #element}. */
+    private @Nullable CudaBuffer element;
+
     private volatile boolean poolKept;
 
     /** 0 until it was queried. */
@@ -270,6 +273,23 @@ public final class CudaDevice implements Device {
         } finally {
             endAccess();
         }
+    }
+
+    /**
+     * An int32 whose content does not matter. That of a view is one for all callers, and stays when
+     * they close it: {@code cudaFree} waits for the other ranks on the device, which may wait for
+     * who closes it, and the memory of {@link #allocate} belongs to the order of one stream.
+     */
+    public synchronized Buffer element() {
+        if (!shared) {
+            return CudaBuffer.allocate(this, DataType.INT32, 1);
+        }
+        CudaBuffer known = element;
+        if (known == null) {
+            known = CudaBuffer.allocate(this, DataType.INT32, 1);
+            element = known;
+        }
+        return known.slice(0, 1);
     }
 
     @Override

@@ -3,8 +3,7 @@ package io.jccl.engine.nccl;
 import io.jccl.bindings.CudaException;
 import io.jccl.bindings.CudaFatalException;
 import io.jccl.bindings.generated.cudart.cudart_h;
-import io.jccl.device.DataType;
-import io.jccl.device.cuda.CudaBuffer;
+import io.jccl.device.Buffer;
 import io.jccl.device.cuda.CudaDevice;
 import io.jccl.device.cuda.CudaEvent;
 import io.jccl.device.cuda.CudaRuntime;
@@ -16,16 +15,16 @@ import java.lang.foreign.Arena;
  */
 final class Resources {
     final Arena arena = Arena.ofShared();
-    final CudaBuffer token;
+
+    /** Of which only the address is used, in barriers. */
+    final Buffer token;
     final long marker;
 
     Resources(CudaDevice device) {
         boolean done = false;
-        CudaBuffer t = null;
+        Buffer t = null;
         try {
-            // Its content does not matter, and zeroing it would wait for work in progress, such
-            // as the work that shrink is about to abort.
-            t = CudaBuffer.allocate(device, DataType.INT32, 1);
+            t = device.element();
             this.token = t;
             this.marker = CudaEvent.newHandle(device, cudart_h.cudaEventDisableTiming());
             done = true;

@@ -9,6 +9,8 @@ import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.jccl.Communicator;
+import io.jccl.CommunicatorOptions;
 import io.jccl.bindings.CudaException;
 import io.jccl.bindings.CudaFatalException;
 import io.jccl.device.Buffer;
@@ -128,6 +130,18 @@ class CudaDeviceTest {
                                 () -> view.allocate(DataType.INT32, 3));
         Graph.capture(view.defaultStream(), allocation).close();
         assertEquals(allocations, TestFake.calls("cudaMallocAsync"));
+    }
+
+    /** Nothing is freed, for which CUDA would wait for the other ranks on the device. */
+    @Test
+    void aCommunicatorOnAViewClosesWithoutWaitingForTheDevice() {
+        Device view = Cuda.view(0);
+        long frees = TestFake.calls("cudaFree");
+        Communicator made =
+                Communicator.local(List.of(view), CommunicatorOptions.DEFAULT).getFirst();
+        made.barrier(view.defaultStream());
+        made.close();
+        assertEquals(frees, TestFake.calls("cudaFree"));
     }
 
     @Test
