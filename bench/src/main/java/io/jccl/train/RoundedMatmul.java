@@ -138,6 +138,7 @@ final class RoundedMatmul implements Matmul {
         Buffer all = memory[place.ordinal()];
         if (all == null || all.count() < from.count()) {
             if (all != null) {
+                stream.synchronize(); // which may still read it
                 owned.close(all);
             }
             all = owned.allocate(device, type, from.count());

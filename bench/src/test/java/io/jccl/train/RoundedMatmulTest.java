@@ -9,6 +9,7 @@ import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.gemm.Matmul;
 import io.jccl.gemm.Matrix;
+import io.jccl.internal.Waits;
 import java.util.ArrayList;
 import java.util.List;
 import org.junit.jupiter.api.Test;
@@ -35,6 +36,26 @@ class RoundedMatmulTest {
         assertEquals(List.of(List.of(4104L, 3L, 5L)), computed);
         equalsOneProduct(7, 9, 11, true);
         assertEquals(List.of(List.of(7L, 9L, 11L)), computed);
+    }
+
+    /** Memory for a larger factor replaces memory that work of the stream may still need. */
+    @Test
+    void memoryIsReplacedWhenTheStreamNoLongerNeedsIt() {
+        try (Owned owned = new Owned();
+                Matmul matmul = Matmul.of(host, 1);
+                Stream late = host.newStream();
+                Buffer small = integers(4, 3);
+                Buffer large = integers(16, 3);
+                Buffer c = integers(16, 3)) {
+            Matmul rounded = new RoundedMatmul(matmul, DataType.BFLOAT16, host, owned);
+            late.launchHostFunction(() -> Waits.park(100_000_000));
+            for (Buffer factor : List.of(small, large)) {
+                int n = (int) Math.sqrt(factor.count());
+                Matrix m = Matrix.of(factor, n, n);
+                rounded.multiply(m, m, Matrix.of(c, 0, n, n, n), 0, late);
+            }
+            late.synchronize();
+        }
     }
 
     /** Small integers: every sum is exact in any order. */
