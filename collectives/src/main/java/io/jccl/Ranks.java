@@ -20,10 +20,17 @@ final class Ranks {
         List<Throwable> errors = new ArrayList<>();
         List<Thread> threads = new ArrayList<>();
         for (Communicator c : ranks) {
-            threads.add(
-                    Thread.ofPlatform()
-                            .name("jccl-rank-" + c.rank())
-                            .start(() -> runRank(c, shares, body, first, errors)));
+            try {
+                threads.add(
+                        Thread.ofPlatform()
+                                .name("jccl-rank-" + c.rank())
+                                .start(() -> runRank(c, shares, body, first, errors)));
+            } catch (OutOfMemoryError e) {
+                // No more threads: those that have started would wait for this rank.
+                note(c, e, first, errors);
+                c.abort(e.toString());
+                break;
+            }
         }
         boolean interrupted = false;
         for (Thread t : threads) {
@@ -34,6 +41,13 @@ final class Ranks {
                     interrupted = true;
                     ranks.getFirst().abort("the thread that started the ranks was interrupted");
                 }
+            }
+        }
+        for (Communicator c : ranks.subList(threads.size(), ranks.size())) {
+            try {
+                c.close();
+            } catch (RuntimeException e) {
+                note(c, e, first, errors);
             }
         }
         if (interrupted) {

@@ -99,6 +99,22 @@ class FaultTest {
         assertNothingLeft(job);
     }
 
+    /** Each thread reserves 1 GiB of the 16 GiB of addresses that the process may have. */
+    @Test
+    void rankWhoseThreadCannotBeStartedEndsTheOthers() {
+        List<String> flags = List.of("-Xmx64m", "-XX:ThreadStackSize=1048576");
+        try (Workers workers =
+                new Workers(1, Workers.newJobId(), flags, Map.of())
+                        .by("prlimit", "--as=" + (16L << 30))) {
+            Worker worker = workers.start(0, FaultWorker.class, "threads", "1000", "32");
+            Report report = Report.of(worker);
+            assertEquals("JcclException", report.type, report::toString);
+            report.names("failed: java.lang.OutOfMemoryError", "thread");
+            worker.await("CLOSED", PATIENCE);
+            assertEquals(0, worker.join(PATIENCE));
+        }
+    }
+
     @Tag("exhaustive")
     @ParameterizedTest
     @CsvSource({"allReduce, allReduce", "barrier, barrier", "sendRecv, send|recv|group"})

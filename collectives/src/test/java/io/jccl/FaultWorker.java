@@ -55,6 +55,7 @@ final class FaultWorker {
                 case "early" -> early(comm, Integer.parseInt(args[2]));
                 case "late" -> late(comm, Integer.parseInt(args[2]));
                 case "exit" -> exit(comm, Integer.parseInt(args[2]));
+                case "threads" -> threads(options, Integer.parseInt(args[2]));
                 case "allocate" -> allocate(comm, Long.parseLong(args[2]));
                 default -> throw new IllegalArgumentException(args[0]);
             }
@@ -116,6 +117,11 @@ final class FaultWorker {
             barrierOnce(comm);
             progress(i);
         }
+    }
+
+    /** Ranks as threads, more than this process can have. */
+    private static void threads(CommunicatorOptions options, int ranks) {
+        Communicator.runLocal(ranks, options, FaultWorker::barrierOnce);
     }
 
     private static void barrierOnce(Communicator comm) {
