@@ -306,7 +306,12 @@ public final class Main {
 
     /** Executes, and ends with an error if the output of a success could not be written. */
     private static int status(CommandLine line, String[] args) {
-        int status = line.execute(args);
+        int status;
+        try {
+            status = line.execute(args);
+        } catch (OutOfMemoryError e) {
+            return failure(e, line);
+        }
         if (status != 0 || !line.getOut().checkError()) {
             return status;
         }
@@ -397,7 +402,7 @@ public final class Main {
         return 2;
     }
 
-    private static int failure(Exception e, CommandLine line) {
+    private static int failure(Throwable e, CommandLine line) {
         if (ClosedOutput.caused(e)) {
             return ClosedOutput.STATUS;
         }
@@ -409,7 +414,7 @@ public final class Main {
      * What a rank that is a thread found, if it is an error of a file: its message names the file
      * and what is wrong, whichever rank found it.
      */
-    private static Throwable ofFile(Exception e) {
+    private static Throwable ofFile(Throwable e) {
         return e instanceof JcclException
                         && e.getCause() instanceof IOException io
                         && (io.getClass() == IOException.class || io instanceof FileSystemException)
@@ -419,7 +424,7 @@ public final class Main {
     }
 
     /** One line; the stack trace is for those who ask for it. */
-    private static void say(CommandLine line, Exception e, String more) {
+    private static void say(CommandLine line, Throwable e, String more) {
         PrintWriter err = line.getErr();
         err.println(
                 line.getCommandName()

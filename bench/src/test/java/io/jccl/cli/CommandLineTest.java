@@ -18,6 +18,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.Callable;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import java.util.stream.Collectors;
@@ -26,6 +27,7 @@ import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
+import picocli.CommandLine.Command;
 import picocli.CommandLine.Model.OptionSpec;
 
 /** One vocabulary: names of options, their help, and what the documentation writes of them. */
@@ -69,6 +71,25 @@ class CommandLineTest {
             assertEquals(1, status);
             assertTrue(err.toString().endsWith(": standard output cannot be written\n"));
         }
+    }
+
+    /** Such as of threads that the system refuses, or of heap. */
+    @Test
+    void memoryThatRunsOutIsOneLine() {
+        @Command
+        class Large implements Callable<Integer> {
+            @Override
+            public Integer call() {
+                throw new OutOfMemoryError("Java heap space");
+            }
+        }
+        StringWriter err = new StringWriter();
+        PrintWriter out = new PrintWriter(Writer.nullWriter());
+        String[] none = {};
+        assertEquals(1, Main.execute("large", new Large(), none, out, new PrintWriter(err)));
+        assertEquals(
+                "jccl large: Java heap space; give the JVM more, such as JCCL_JAVA_OPTS=-Xmx8g\n",
+                err.toString());
     }
 
     private static Outcome jccl(String line) {

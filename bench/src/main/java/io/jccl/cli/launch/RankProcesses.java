@@ -226,21 +226,6 @@ final class RankProcesses {
             if (ending) {
                 return false;
             }
-            Process process;
-            String outName = logName(rank, "out");
-            String errName = logName(rank, "err");
-            OutputStream outLog;
-            OutputStream errLog;
-            try {
-                outLog = log(outName);
-                errLog = log(errName);
-                process = builder.start();
-            } catch (IOException e) {
-                err.println("jccl run: rank " + rank + " could not be started: " + reason(e));
-                return false;
-            }
-            processes.add(process);
-            var unused = process.onExit().thenAccept(p -> exits.add(new Exit(rank, p.exitValue())));
             boolean marked =
                     switch (settings.marks) {
                         case ALL -> true;
@@ -249,20 +234,33 @@ final class RankProcesses {
                     };
             String mark = marked ? "[" + rank + "] " : "";
             boolean times = settings.timestamps;
-            forward(
-                    process.getInputStream(),
-                    outName,
-                    new Forwarder.Target(out, false, outLog, mark, times));
-            forward(
-                    process.getErrorStream(),
-                    errName,
-                    new Forwarder.Target(err, true, errLog, mark, times));
-            return true;
+            String outName = logName(rank, "out");
+            String errName = logName(rank, "err");
+            try {
+                OutputStream outLog = log(outName);
+                OutputStream errLog = log(errName);
+                Process process = builder.start();
+                processes.add(process);
+                var unused =
+                        process.onExit().thenAccept(p -> exits.add(new Exit(rank, p.exitValue())));
+                forward(
+                        process.getInputStream(),
+                        outName,
+                        new Forwarder.Target(out, false, outLog, mark, times));
+                forward(
+                        process.getErrorStream(),
+                        errName,
+                        new Forwarder.Target(err, true, errLog, mark, times));
+                return true;
+            } catch (IOException | OutOfMemoryError e) { // the latter: no more threads
+                err.println("jccl run: rank " + rank + " could not be started: " + reason(e));
+                return false;
+            }
         }
     }
 
     /** Without the lines in which the JDK guesses what else it could be. */
-    static String reason(IOException e) {
+    static String reason(Throwable e) {
         String first = Text.message(e).lines().findFirst().orElse("").strip();
         return first.contains("Too many open files") ? first + "; raise ulimit -n" : first;
     }

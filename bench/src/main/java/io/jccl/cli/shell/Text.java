@@ -34,6 +34,13 @@ public final class Text {
         if (error instanceof FileSystemException e && e.getFile() != null) {
             return e.getFile() + ": " + reason(e);
         }
+        if (error instanceof OutOfMemoryError) {
+            String what = String.valueOf(error.getMessage());
+            return what
+                    + (what.contains("thread")
+                            ? "; raise ulimit -u, and a container's limit of processes"
+                            : "; give the JVM more, such as JCCL_JAVA_OPTS=-Xmx8g");
+        }
         String message = error.getMessage();
         return message == null ? error.toString() : message;
     }

@@ -418,6 +418,10 @@ public class RunCommandTest {
                 first + "; raise ulimit -n",
                 RankProcesses.reason(new IOException(first + " \nPossible reasons:\n")));
         assertEquals("error=2", RankProcesses.reason(new IOException("error=2")));
+        String threads = "unable to create native thread";
+        assertEquals(
+                threads + "; raise ulimit -u, and a container's limit of processes",
+                RankProcesses.reason(new OutOfMemoryError(threads)));
     }
 
     /** Neither the charset of the system nor a carriage return changes it. */
