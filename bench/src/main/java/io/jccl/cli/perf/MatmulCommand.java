@@ -131,10 +131,10 @@ public final class MatmulCommand extends Subcommand {
         LaunchEnvironment launch = LaunchEnvironment.of(System.getenv());
         AtomicInteger wrong = new AtomicInteger();
         if (launch.size() > 1 || chosen == Engine.MPI) {
-            try (Communicator comm = chosen.join(System.getenv(), options)) {
-                // The launcher's ranks of this machine share its cores.
-                rank(comm, plan(comm.size()), comm.size(), wrong);
-            }
+            // The launcher's ranks of this machine share its cores.
+            chosen.run(
+                    chosen.join(System.getenv(), options),
+                    comm -> rank(comm, plan(comm.size()), comm.size(), wrong));
         } else {
             int count = ranks.here();
             MatmulPlan plan = plan(count);

@@ -163,11 +163,12 @@ public final class PerfCommand implements Callable<Integer>, AlsoToFiles {
                         devices, options, c -> runRank(config, c, forecast, line, failed));
             } else {
                 boolean placed = chosen == Engine.NCCL && first >= 0;
-                try (Communicator c =
-                        placed ? chosen.join(first, options) : chosen.join(environment, options)) {
-                    checkRanks(line, config, c.size());
-                    runRank(config, c, forecast, line, failed);
-                }
+                chosen.run(
+                        placed ? chosen.join(first, options) : chosen.join(environment, options),
+                        c -> {
+                            checkRanks(line, config, c.size());
+                            runRank(config, c, forecast, line, failed);
+                        });
             }
         }
         return failed.get() ? 1 : 0;

@@ -11,6 +11,7 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.stream.IntStream;
 import org.jspecify.annotations.Nullable;
+import picocli.CommandLine.ParameterException;
 
 /** What a command's ranks run on. */
 public enum Engine {
@@ -88,6 +89,26 @@ public enum Engine {
     /** The communicator of the one rank that this process is, on a certain GPU. */
     public Communicator join(int gpu, CommunicatorOptions options) {
         return Communicator.fromEnvironment(gpu(gpu), options);
+    }
+
+    /**
+     * Does what the one rank of this process does, and closes its communicator. The other ranks
+     * learn why it failed, unless it is a mistake that each of them finds; those of MPI learn only
+     * that it has ended.
+     */
+    public void run(Communicator comm, Communicator.RankBody body) throws Exception {
+        try (comm) {
+            try {
+                body.run(comm);
+            } catch (Throwable t) {
+                if (this != MPI
+                        && !(t instanceof ParameterException
+                                || t instanceof IllegalArgumentException)) {
+                    comm.abort(Text.message(t));
+                }
+                throw t;
+            }
+        }
     }
 
     /** The device of the one rank that this process is. */

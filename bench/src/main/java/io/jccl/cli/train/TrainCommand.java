@@ -286,7 +286,7 @@ public final class TrainCommand extends Subcommand {
                 && TrainRun.hasCheckpoint(checkpoint);
     }
 
-    private int asProcess(Run run) throws IOException {
+    private int asProcess(Run run) throws Exception {
         require(
                 compare == null,
                 "--compare starts ranks as threads, but a launcher has started processes; leave out"
@@ -296,17 +296,20 @@ public final class TrainCommand extends Subcommand {
                 "-g "
                         + ranks
                         + " starts threads, but a launcher has started processes; leave out one");
-        try (Communicator comm = run.engine.join(environment, options())) {
-            Techniques t = model.techniques(comm.size());
-            RunSettings s = settings(run, t, model.experts, model.routing());
-            PrintWriter out = comm.rank() == 0 ? run.out : null;
-            TrainRun training = new TrainRun(run.corpus, s, 1);
-            TrainResult result = train(run, training, comm, s, TrainReporter.Part.only(s), out);
-            run.progress.erase();
-            if (out != null) {
-                finish(run, result);
-            }
-        }
+        run.engine.run(
+                run.engine.join(environment, options()),
+                comm -> {
+                    Techniques t = model.techniques(comm.size());
+                    RunSettings s = settings(run, t, model.experts, model.routing());
+                    PrintWriter out = comm.rank() == 0 ? run.out : null;
+                    TrainRun training = new TrainRun(run.corpus, s, 1);
+                    TrainResult result =
+                            train(run, training, comm, s, TrainReporter.Part.only(s), out);
+                    run.progress.erase();
+                    if (out != null) {
+                        finish(run, result);
+                    }
+                });
         return 0;
     }
 

@@ -1,10 +1,15 @@
 package io.jccl.cli.shell;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.jccl.Communicator;
+import io.jccl.RankFailedException;
 import io.jccl.device.Device;
+import java.io.IOException;
+import java.util.List;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
 
@@ -56,5 +61,25 @@ class EngineTest {
                                                 "LOCAL_RANK",
                                                 "first")));
         assertTrue(String.valueOf(e.getMessage()).contains("LOCAL_RANK is 'first'"), e::toString);
+    }
+
+    /** As processes, of which each prints what it has learnt. */
+    @Test
+    void theOthersLearnWhyARankHasFailed() {
+        List<Communicator> ranks = Communicator.local(2);
+        IOException full = new IOException("no room for step 2");
+        Communicator.RankBody fails =
+                comm -> {
+                    throw full;
+                };
+        assertSame(
+                full,
+                assertThrows(IOException.class, () -> Engine.HOST.run(ranks.get(1), fails)));
+        Communicator.RankBody waits = comm -> comm.barrier(comm.device().defaultStream());
+        RankFailedException e =
+                assertThrows(
+                        RankFailedException.class, () -> Engine.HOST.run(ranks.get(0), waits));
+        assertTrue(String.valueOf(e.getMessage()).contains("rank 1"), e::toString);
+        assertTrue(String.valueOf(e.getMessage()).contains("no room for step 2"), e::toString);
     }
 }
