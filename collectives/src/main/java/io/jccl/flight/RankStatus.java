@@ -220,7 +220,7 @@ public record RankStatus(
             parts.add(
                     String.join(", ", silent)
                             + (silent.size() == 1 ? " gives" : " give")
-                            + " no answer: stopped, lost, or its machine is");
+                            + " no answer: the process or its machine is stopped or lost");
         }
         if (!late.isEmpty()) {
             parts.add("behind: " + String.join("; ", late));

@@ -304,8 +304,8 @@ class FlightRecorderTest {
                         List.of("", "called #5 barrier", "", ""));
         List<String> lines = table.lines().toList();
         assertEquals(
-                "rank 1 gives no answer: stopped, lost, or its machine is; behind: rank 2"
-                        + " (node2:42) has called #6, others #7, and is at A.b(A.java:2",
+                "rank 1 gives no answer: the process or its machine is stopped or lost; behind:"
+                        + " rank 2 (node2:42) has called #6, others #7, and is at A.b(A.java:2",
                 lines.getFirst());
         assertEquals(6, lines.size(), table);
         assertTrue(
