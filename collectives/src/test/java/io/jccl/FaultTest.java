@@ -50,8 +50,7 @@ class FaultTest {
     private static final Duration PATIENCE = Duration.ofSeconds(60);
 
     /** Far above what it takes to notice; on an idle machine far below the timeout. */
-    private static final long SOON_MILLIS =
-            Workers.patience(Duration.ofSeconds(50)).toMillis();
+    private static final long SOON_MILLIS = Workers.patience(Duration.ofSeconds(50)).toMillis();
 
     /** What a worker printed when its communicator broke. */
     private record Report(int rank, String type, long millis, String message) {

@@ -42,8 +42,7 @@ class NcclProcessFaultTest {
     private static final Duration PATIENCE = Duration.ofSeconds(60);
 
     /** Far above what it takes to notice; on an idle machine far below the timeout. */
-    private static final long SOON_MILLIS =
-            Workers.patience(Duration.ofSeconds(40)).toMillis();
+    private static final long SOON_MILLIS = Workers.patience(Duration.ofSeconds(40)).toMillis();
 
     /** Seconds until those who wait give up: long enough for all to start on a busy machine. */
     private static final String SHORT = "8";

@@ -73,12 +73,10 @@ class EngineTest {
                     throw full;
                 };
         assertSame(
-                full,
-                assertThrows(IOException.class, () -> Engine.HOST.run(ranks.get(1), fails)));
+                full, assertThrows(IOException.class, () -> Engine.HOST.run(ranks.get(1), fails)));
         Communicator.RankBody waits = comm -> comm.barrier(comm.device().defaultStream());
         RankFailedException e =
-                assertThrows(
-                        RankFailedException.class, () -> Engine.HOST.run(ranks.get(0), waits));
+                assertThrows(RankFailedException.class, () -> Engine.HOST.run(ranks.get(0), waits));
         assertTrue(String.valueOf(e.getMessage()).contains("rank 1"), e::toString);
         assertTrue(String.valueOf(e.getMessage()).contains("no room for step 2"), e::toString);
     }

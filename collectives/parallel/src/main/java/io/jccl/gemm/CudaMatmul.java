@@ -234,8 +234,7 @@ final class CudaMatmul implements Matmul {
         closed = true;
         try {
             // It waits for the device, as cudaFree does.
-            Frees.call(
-                    device.index(), () -> api.check(api.cublasDestroy(handle), "cublasDestroy"));
+            Frees.call(device.index(), () -> api.check(api.cublasDestroy(handle), "cublasDestroy"));
         } finally {
             arena.close();
         }

@@ -71,22 +71,23 @@ public final class Frees {
         CountDownLatch ended = new CountDownLatch(1);
         CompletableFuture<Void> done =
                 CompletableFuture.runAsync(
-                        () -> {
-                            CudaApi api = CudaRuntime.api();
-                            CudaRuntime.check(api.cudaSetDevice(device), "cudaSetDevice");
-                            CudaRuntime.exchangeCaptureMode(
-                                    cudart_h.cudaStreamCaptureModeRelaxed());
-                            free.run();
-                        },
-                        thread);
-        done.whenComplete((nothing, error) -> ended.countDown());
+                                () -> {
+                                    CudaApi api = CudaRuntime.api();
+                                    CudaRuntime.check(api.cudaSetDevice(device), "cudaSetDevice");
+                                    CudaRuntime.exchangeCaptureMode(
+                                            cudart_h.cudaStreamCaptureModeRelaxed());
+                                    free.run();
+                                },
+                                thread)
+                        .whenComplete((nothing, error) -> ended.countDown());
         if (late.getCount() > 0 || !Waits.await(ended, PATIENCE_NANOS)) {
             late = ended;
-            done.whenComplete((nothing, error) -> {
-                if (error != null) {
-                    LOG.log(System.Logger.Level.WARNING, "memory was not freed", error);
-                }
-            });
+            var unused =
+                    done.whenComplete((nothing, error) -> {
+                        if (error != null) {
+                            LOG.log(System.Logger.Level.WARNING, "memory was not freed", error);
+                        }
+                    });
             return;
         }
         try {

@@ -18,6 +18,7 @@ final class Resources {
 
     /** Of which only the address is used, in barriers. */
     final Buffer token;
+
     final long marker;
 
     Resources(CudaDevice device) {
