@@ -99,7 +99,8 @@ class ZeroCheckpointTest {
                                         JcclException.class,
                                         () -> zero.initialize((l, t, values) -> {}));
                         assertTrue(
-                                e.getMessage().startsWith("the optimizer of rank 1 was created"),
+                                String.valueOf(e.getMessage())
+                                        .startsWith("the optimizer of rank 1 was created"),
                                 e::toString);
                     }
                 });
