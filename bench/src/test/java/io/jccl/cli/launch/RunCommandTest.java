@@ -846,8 +846,8 @@ public class RunCommandTest {
     /** What starts a shell's command for which a program takes seconds to start. */
     private static List<String> slowed(String program, Path folder) throws IOException {
         Path slow = folder.resolve(program);
-        String script = "#!/bin/sh\nsleep 3\nPATH=${PATH#*:} exec %s \"$@\"\n";
-        Files.writeString(slow, script.formatted(program));
+        Files.writeString(
+                slow, "#!/bin/sh\nsleep 3\nPATH=${PATH#*:} exec " + program + " \"$@\"\n");
         assertTrue(slow.toFile().setExecutable(true));
         String path = "PATH=" + folder + ":" + System.getenv("PATH");
         return List.of("env", path, "/bin/sh", "-c");
