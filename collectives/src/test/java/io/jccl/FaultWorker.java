@@ -9,6 +9,7 @@ import io.jccl.error.JcclException;
 import io.jccl.testkit.Workers;
 import java.io.IOException;
 import java.time.Duration;
+import java.util.List;
 import java.util.Locale;
 import java.util.concurrent.locks.LockSupport;
 
@@ -55,6 +56,7 @@ final class FaultWorker {
                 case "early" -> early(comm, Integer.parseInt(args[2]));
                 case "late" -> late(comm, Integer.parseInt(args[2]));
                 case "exit" -> exit(comm, Integer.parseInt(args[2]));
+                case "gpus" -> gpus(options);
                 case "threads" -> threads(options, Integer.parseInt(args[2]));
                 case "allocate" -> allocate(comm, Long.parseLong(args[2]));
                 default -> throw new IllegalArgumentException(args[0]);
@@ -117,6 +119,14 @@ final class FaultWorker {
             barrierOnce(comm);
             progress(i);
         }
+    }
+
+    /** Two ranks as threads of this process, on a GPU each. */
+    private static void gpus(CommunicatorOptions options) {
+        Communicator.runLocal(
+                List.of(Cuda.device(0), Cuda.device(1)),
+                options,
+                comm -> allReduce(comm, Integer.MAX_VALUE));
     }
 
     /** Ranks as threads, more than this process can have. */

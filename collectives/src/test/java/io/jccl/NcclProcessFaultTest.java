@@ -295,6 +295,20 @@ class NcclProcessFaultTest {
         }
     }
 
+    /** At any time one rank may wait in an operation that the other has not begun. */
+    @Test
+    void ranksAsThreadsEndByASignal() throws IOException {
+        for (int i = 0; i < 4; i++) {
+            try (Workers workers = world(1, Map.of())) {
+                workers.startAll(FaultWorker.class, "gpus", "100");
+                awaitRunning(workers);
+                Worker both = workers.all().getFirst();
+                both.signal("TERM");
+                assertEquals(128 + 15, both.join(PATIENCE));
+            }
+        }
+    }
+
     /** What killed ranks left, the next run of the job takes away. */
     @Tag("exhaustive")
     @Test

@@ -50,7 +50,7 @@ class RoundedMatmulTest {
             Matmul rounded = new RoundedMatmul(matmul, DataType.BFLOAT16, host, owned);
             late.launchHostFunction(() -> Waits.park(100_000_000));
             for (Buffer factor : List.of(small, large)) {
-                int n = (int) Math.sqrt(factor.count());
+                int n = (int) Math.sqrt((double) factor.count());
                 Matrix m = Matrix.of(factor, n, n);
                 rounded.multiply(m, m, Matrix.of(c, 0, n, n, n), 0, late);
             }

@@ -15,7 +15,7 @@ final class NcclGroup {
         CudaDevice.refuseVirtualThread();
         try {
             for (int i = 0; i < n; i++) {
-                ((NcclRank) engines[i]).enter();
+                ((NcclRank) engines[i]).begin();
             }
             int result = nccl.ncclGroupStart();
             ((NcclRank) engines[0]).failures().settle(result, "ncclGroupStart");

@@ -97,9 +97,14 @@ final class NcclMonitor {
         rank.handle().startAbort();
     }
 
+    /** Whether a thread is inside NCCL. */
+    boolean isInside() {
+        return rank.handle().isInside();
+    }
+
     /** Whether no thread is inside NCCL any more. */
     boolean hasEnded() {
-        return rank.handle().hasEnded() && !rank.handle().isInside();
+        return rank.handle().hasEnded() && !isInside();
     }
 
     /** Waits, for a limited time, until no thread uses the marker; whether that is so. */

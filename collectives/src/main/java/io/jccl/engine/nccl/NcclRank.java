@@ -259,7 +259,7 @@ public final class NcclRank extends EngineCommunicator
 
     @Override
     protected void execute(Request r) {
-        enter(); // before it is noted: see GpuProgress.enqueued
+        begin(); // before it is noted: see GpuProgress.enqueued
         try {
             CudaStream stream = issued.note(r);
             handle.enqueuing(stream);
@@ -279,8 +279,14 @@ public final class NcclRank extends EngineCommunicator
         NcclGroup.execute(nccl, engines, batches, n);
     }
 
+    /** Enters for an operation; throws if the JVM ends. */
+    void begin() {
+        enter();
+        Watchdog.checkGoesOn(handle);
+    }
+
     /** Delays an abort until {@link NcclHandle#leave}; throws if there was one. */
-    void enter() {
+    private void enter() {
         device.claim();
         handle.enter();
         if (failures.failure() != null) {
@@ -292,7 +298,7 @@ public final class NcclRank extends EngineCommunicator
     /** Enqueues an operation that is not a collective. */
     void enqueue(String operation, CudaStream stream, IntSupplier call) {
         checkUsable();
-        enter();
+        begin();
         try {
             handle.enqueuing(stream);
             failures.settle(call.getAsInt(), operation);

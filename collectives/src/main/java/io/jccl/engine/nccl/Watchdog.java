@@ -1,8 +1,11 @@
 package io.jccl.engine.nccl;
 
+import io.jccl.error.JcclException;
+import io.jccl.internal.Waits;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.ObjLongConsumer;
 import java.util.function.Predicate;
@@ -14,7 +17,8 @@ import org.jspecify.annotations.Nullable;
  *
  * <p>When the JVM ends, CUDA waits for kernels that run, and those of NCCL may wait for other ranks
  * without end. And CUDA frees what a thread that is inside NCCL still uses. So communicators whose
- * work is not complete are aborted first.
+ * work is not complete are aborted first, and no operation begins once it is known which: the
+ * program's threads go on until the JVM has ended.
  */
 final class Watchdog {
     private static final long PERIOD_NANOS = 50_000_000;
@@ -31,7 +35,15 @@ final class Watchdog {
         new Poller("jccl-progress", NcclMonitor::lookAtProgress)
     };
 
+    /** Longer than the JVM takes to end after its hooks. */
+    private static final long LAST_PAUSE_NANOS = 1_000_000_000;
+
+    private static final CountDownLatch FINISHED = new CountDownLatch(1);
+
     private static @Nullable Thread atExit;
+
+    /** Whether operations are refused. */
+    private static volatile boolean over;
 
     /** A thread and what it does to each communicator; guarded by the class. */
     private static final class Poller {
@@ -77,8 +89,32 @@ final class Watchdog {
         WATCHED.remove(watch);
     }
 
+    /**
+     * Called after a thread has entered: throws if the JVM ends. Threads that still run end with it
+     * rather than with this error.
+     */
+    static void checkGoesOn(NcclHandle handle) {
+        if (over) {
+            handle.leave();
+            Waits.await(FINISHED, ABORT_NANOS + 3 * FINISH_NANOS);
+            Waits.park(LAST_PAUSE_NANOS);
+            throw new JcclException("no operation of NCCL begins while the JVM ends");
+        }
+    }
+
     private static void abortUnfinished() {
-        await(FINISH_NANOS, NcclMonitor::isComplete);
+        try {
+            await(FINISH_NANOS, NcclMonitor::isComplete);
+            over = true;
+            await(FINISH_NANOS, w -> !w.isInside());
+            await(FINISH_NANOS, NcclMonitor::isComplete);
+            end();
+        } finally {
+            FINISHED.countDown();
+        }
+    }
+
+    private static void end() {
         List<NcclMonitor> unfinished = WATCHED.stream().filter(w -> !w.isComplete()).toList();
         // A store that cannot be reached must not keep the JVM.
         unfinished.forEach(w ->
