@@ -52,6 +52,7 @@ class HostComputeAllocationTest {
         final Buffer difference = floats(DataType.FLOAT32, COUNT);
         final Buffer row = floats(DataType.FLOAT32, WIDTH);
         final Buffer otherRow = floats(DataType.FLOAT32, WIDTH);
+        final Buffer rowGradient = floats(DataType.FLOAT32, WIDTH);
         final Buffer statistics = floats(DataType.FLOAT32, 2 * ROWS);
         final Buffer each = floats(DataType.FLOAT32, ROWS);
         final Buffer best = floats(DataType.FLOAT32, K * ROWS);
@@ -138,7 +139,7 @@ class HostComputeAllocationTest {
 
         void layers() {
             l.norm(layer, x, row, otherRow, y, statistics, stream);
-            l.normBackward(layer, x, row, statistics, y, z, row, otherRow, stream);
+            l.normBackward(layer, x, row, statistics, y, z, rowGradient, otherRow, stream);
             l.activate(Activation.GELU, x, y, stream);
             l.activateBackward(Activation.GELU, x, y, stream);
             l.swiglu(two, WIDTH, y, stream);
