@@ -16,10 +16,11 @@ import java.util.concurrent.TimeUnit;
  * Calls that free memory of a device, or what has memory there, made on a thread of their own.
  *
  * <p>CUDA waits in them for all work of the device, and so for a collective that waits for the rank
- * that closes its memory: that of another rank of this process on the same device, or one of its
- * own that others have not joined yet. A rank that closes memory before it joins them, as it does
- * after an error, would wait for ranks that wait for it. So it waits for a limited time; the memory
- * is free once the work is done.
+ * that closes its memory: one of its own that others have not joined yet, or that of another rank
+ * of this process, on the same device or on the one that was current when pinned memory was
+ * allocated, often the first of the process. A rank that closes memory before it joins them, as it
+ * does after an error, would wait for ranks that wait for it. So it waits for a limited time; the
+ * memory is free once the work is done.
  *
  * <p><b>Threads:</b> any.
  */
