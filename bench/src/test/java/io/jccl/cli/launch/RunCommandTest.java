@@ -547,11 +547,11 @@ public class RunCommandTest {
     void aRankThatGotASignalIsTheFirst(@TempDir Path folder) {
         Path mark = folder.resolve("mark");
         String script =
-                "if [ $RANK = 1 ]; then touch %1$s; sleep 0.1; kill -HUP $$; fi; ".formatted(mark)
+                "if [ $RANK = 1 ]; then touch %1$s; sleep 0.1; kill -TERM $$; fi; ".formatted(mark)
                         + "until [ -e %1$s ]; do sleep 0.01; done; exit 1".formatted(mark);
-        assertEquals(129, runShell(script, "-n", "3"), err::toString);
+        assertEquals(143, runShell(script, "-n", "3"), err::toString);
         String text = err.toString();
-        assertTrue(text.contains("rank 1 failed first, with status 129 (signal 1)"), text);
+        assertTrue(text.contains("rank 1 failed first, with status 143 (signal 15)"), text);
     }
 
     @Test
