@@ -74,9 +74,12 @@ final class NcclMonitor {
         this.beatText = new String[rank.size()];
     }
 
-    /** Whether all operations have completed, as far as is known. Any thread may call it. */
-    boolean isComplete() {
-        return progress.isComplete();
+    /**
+     * Whether no thread is inside NCCL, and all operations have completed, as far as is known. Any
+     * thread may call it.
+     */
+    boolean isIdle() {
+        return !rank.handle().isInside() && progress.isComplete();
     }
 
     /**
@@ -97,14 +100,9 @@ final class NcclMonitor {
         rank.handle().startAbort();
     }
 
-    /** Whether a thread is inside NCCL. */
-    boolean isInside() {
-        return rank.handle().isInside();
-    }
-
     /** Whether no thread is inside NCCL any more. */
     boolean hasEnded() {
-        return rank.handle().hasEnded() && !isInside();
+        return rank.handle().hasEnded() && !rank.handle().isInside();
     }
 
     /** Waits, for a limited time, until no thread uses the marker; whether that is so. */

@@ -96,7 +96,7 @@ final class Watchdog {
     static void checkGoesOn(NcclHandle handle) {
         if (over) {
             handle.leave();
-            Waits.await(FINISHED, ABORT_NANOS + 3 * FINISH_NANOS);
+            Waits.await(FINISHED, ABORT_NANOS + 2 * FINISH_NANOS);
             Waits.park(LAST_PAUSE_NANOS);
             throw new JcclException("no operation of NCCL begins while the JVM ends");
         }
@@ -104,10 +104,12 @@ final class Watchdog {
 
     private static void abortUnfinished() {
         try {
-            await(FINISH_NANOS, NcclMonitor::isComplete);
+            boolean all = await(FINISH_NANOS, NcclMonitor::isIdle);
             over = true;
-            await(FINISH_NANOS, w -> !w.isInside());
-            await(FINISH_NANOS, NcclMonitor::isComplete);
+            if (all) {
+                // What has begun since may wait for what another rank may no longer begin.
+                await(FINISH_NANOS, NcclMonitor::isIdle);
+            }
             end();
         } finally {
             FINISHED.countDown();
@@ -115,7 +117,7 @@ final class Watchdog {
     }
 
     private static void end() {
-        List<NcclMonitor> unfinished = WATCHED.stream().filter(w -> !w.isComplete()).toList();
+        List<NcclMonitor> unfinished = WATCHED.stream().filter(w -> !w.isIdle()).toList();
         // A store that cannot be reached must not keep the JVM.
         unfinished.forEach(w ->
                 Thread.ofPlatform()
@@ -128,11 +130,16 @@ final class Watchdog {
         await(ABORT_NANOS, ended);
     }
 
-    private static void await(long nanos, Predicate<NcclMonitor> all) {
+    /** Whether it holds for all within a time. */
+    private static boolean await(long nanos, Predicate<NcclMonitor> all) {
         long deadline = System.nanoTime() + nanos;
-        while (!WATCHED.stream().allMatch(all) && System.nanoTime() < deadline) {
+        while (!WATCHED.stream().allMatch(all)) {
+            if (System.nanoTime() >= deadline) {
+                return false;
+            }
             LockSupport.parkNanos(PERIOD_NANOS / 10);
         }
+        return true;
     }
 
     private static synchronized boolean goesOn(Poller poller) {
