@@ -93,18 +93,18 @@ public sealed interface Attempt {
         double[] losses = new double[steps];
         double[] seconds = new double[steps];
         Path folder = run.techniques().offload().drive() ? s.folder() : null;
-        CommunicatorOptions patience = CommunicatorOptions.DEFAULT.withTimeout(Agreement.PATIENCE);
-        Agreement haveMemory = new Agreement(s.ranks());
-        Agreement haveTrainers = new Agreement(s.ranks());
+        CommunicatorOptions patience = CommunicatorOptions.DEFAULT.withTimeout(HostVote.PATIENCE);
+        HostVote memoryVote = new HostVote(s.ranks());
+        HostVote trainerVote = new HostVote(s.ranks());
         Communicator.runLocal(
                 s.devices(),
                 patience,
                 comm -> {
                     try (RankMemory memory = memory(s, folder, comm, blocks, parameters, refused);
                             Owned owned = new Owned();
-                            haveMemory;
-                            haveTrainers) {
-                        if (!haveMemory.reach(memory != null) || memory == null) {
+                            memoryVote;
+                            trainerVote) {
+                        if (!memoryVote.all(memory != null) || memory == null) {
                             return;
                         }
                         GptTrainer trainer = null;
@@ -123,7 +123,7 @@ public sealed interface Attempt {
                             refused.compareAndSet(
                                     null, new Refused(blocks, parameters, Tier.DEVICE, 0, 0));
                         }
-                        if (!haveTrainers.reach(trainer != null) || trainer == null) {
+                        if (!trainerVote.all(trainer != null) || trainer == null) {
                             return;
                         }
                         for (int i = 0; i < steps; i++) {

@@ -10,7 +10,7 @@ import io.jccl.device.cuda.CudaBuffer;
 import io.jccl.device.cuda.CudaDevice;
 import io.jccl.device.cuda.CudaRuntime;
 import io.jccl.device.cuda.CudaStream;
-import io.jccl.device.cuda.Frees;
+import io.jccl.device.cuda.DeferredFree;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
@@ -234,7 +234,8 @@ final class CudaMatmul implements Matmul {
         closed = true;
         try {
             // It waits for the device, as cudaFree does.
-            Frees.call(device.index(), () -> api.check(api.cublasDestroy(handle), "cublasDestroy"));
+            DeferredFree.call(
+                    device.index(), () -> api.check(api.cublasDestroy(handle), "cublasDestroy"));
         } finally {
             arena.close();
         }

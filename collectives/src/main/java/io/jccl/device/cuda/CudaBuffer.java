@@ -92,7 +92,7 @@ public final class CudaBuffer implements Buffer {
     }
 
     private static void free(CudaDevice device, long address) {
-        Frees.call(
+        DeferredFree.call(
                 device.index(),
                 () -> CudaRuntime.check(CudaRuntime.api().cudaFree(address), "cudaFree"));
     }

@@ -224,8 +224,13 @@ public final class CudaDevice implements Device {
             return;
         }
         Thread.Builder other = Thread.ofPlatform().daemon().name("jccl-close");
+        join(CompletableFuture.runAsync(call, other::start));
+    }
+
+    /** Waits for a call; throws its error. */
+    static void join(CompletableFuture<Void> call) {
         try {
-            CompletableFuture.runAsync(call, other::start).join();
+            call.join();
         } catch (CompletionException e) {
             throw e.getCause() instanceof RuntimeException cause ? cause : e;
         }

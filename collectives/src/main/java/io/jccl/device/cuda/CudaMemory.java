@@ -69,7 +69,7 @@ public final class CudaMemory {
                 type,
                 count,
                 at ->
-                        Frees.call(
+                        DeferredFree.call(
                                 device.index(),
                                 () -> nccl.check(nccl.ncclMemFree(at), "ncclMemFree", 0)));
     }
@@ -78,13 +78,13 @@ public final class CudaMemory {
     public static Buffer pinned(DataType type, long count) {
         long bytes = HostDevice.bytes(type, count);
         MemorySegment memory = CudaDevice.allocatePinned(bytes);
-        int current = Frees.currentDevice();
+        int current = DeferredFree.currentDevice();
         return HostBuffer.owning(
                         memory,
                         type,
                         count,
                         () ->
-                                Frees.call(
+                                DeferredFree.call(
                                         current,
                                         () ->
                                                 CudaRuntime.check(
@@ -130,7 +130,8 @@ public final class CudaMemory {
         AtomicBoolean pinned = new AtomicBoolean(true);
         return () -> {
             if (pinned.compareAndSet(true, false)) {
-                // Waits for the device, not as Frees does: the owner may free the memory next.
+                // Waits for the device, not as DeferredFree does: the owner may free the memory
+                // next.
                 CudaRuntime.check(api.cudaHostUnregister(address), "cudaHostUnregister");
             }
         };

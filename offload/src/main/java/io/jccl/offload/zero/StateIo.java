@@ -19,11 +19,11 @@ import java.util.zip.CRC32C;
 
 /** State input and output: initial values, values for callers, and files. */
 final class StateIo {
-    /** Factor of the setup's checksum in a vote: that of values, of 32 bits, is beside it. */
-    private static final double SETUP = 0x1p32;
+    /** Factor of the configuration's checksum in a vote, whose lower 32 bits are that of values. */
+    private static final double CONFIG_UNIT = 0x1p32;
 
-    /** Leaves 20 bits, so that a vote's float64 has both. */
-    private static final int SETUP_SHIFT = 12;
+    /** Leaves 20 bits of the checksum: a float64 holds 52 exactly. */
+    private static final int CONFIG_SHIFT = 12;
 
     private final ZeroConfig config;
     private final Optimizer optimizer;
@@ -36,8 +36,8 @@ final class StateIo {
     private final List<Part> parts;
     private final OptimizerStates states;
 
-    /** What {@link #setup(ZeroConfig)} returned. */
-    private final double setup;
+    /** This rank's part of a vote: {@link #configChecksum} in its place. */
+    private final double configVote;
 
     StateIo(
             ZeroConfig config,
@@ -55,11 +55,11 @@ final class StateIo {
         this.progress = progress;
         this.parts = parts;
         this.states = states;
-        this.setup = setup(config);
+        this.configVote = configChecksum(config) * CONFIG_UNIT;
     }
 
-    /** A checksum of what all ranks have in common. */
-    private static double setup(ZeroConfig config) {
+    /** A checksum of the arguments that all ranks have to share. */
+    private static double configChecksum(ZeroConfig config) {
         StringBuilder text = new StringBuilder(config.options().toString());
         text.append(config.optimizer().label()).append(config.layers());
         for (ShardedLayer l : config.layers()) {
@@ -69,14 +69,14 @@ final class StateIo {
         }
         CRC32C crc = new CRC32C();
         crc.update(text.toString().getBytes(StandardCharsets.UTF_8));
-        return (double) (crc.getValue() >> SETUP_SHIFT);
+        return (double) (crc.getValue() >> CONFIG_SHIFT);
     }
 
     /** Throws on all ranks if one was created with other arguments, after a vote with them. */
-    private void checkSetup() {
-        double first = Math.floor(ranks.number(0) / SETUP);
+    private void checkConfigs() {
+        double first = Math.floor(ranks.number(0) / CONFIG_UNIT);
         for (int r = 1; r < size; r++) {
-            if (Math.floor(ranks.number(r) / SETUP) != first) {
+            if (Math.floor(ranks.number(r) / CONFIG_UNIT) != first) {
                 throw new JcclException(
                         "the optimizer of rank "
                                 + r
@@ -121,8 +121,8 @@ final class StateIo {
                 }
             }
         }
-        ranks.vote(setup * SETUP + (double) crc.getValue(), Ranks.FINE);
-        checkSetup();
+        ranks.vote(configVote + (double) crc.getValue(), Ranks.FINE);
+        checkConfigs();
         for (int r = 1; r < size; r++) {
             if (ranks.number(r) != ranks.number(0)) {
                 throw new JcclException(
@@ -313,11 +313,11 @@ final class StateIo {
                             ? x
                             : new JcclException("cannot read " + folder + ": " + e, e);
         }
-        ranks.vote(setup * SETUP, local == null ? Ranks.FINE : Ranks.FAILED);
+        ranks.vote(configVote, local == null ? Ranks.FINE : Ranks.FAILED);
         if (ranks.worst() != Ranks.FINE) {
             throw ranks.failed(local, "state could not be read; load again");
         }
-        checkSetup();
+        checkConfigs();
         scale.restore(checkpoint.lossScale(), checkpoint.goodSteps());
         progress.set(checkpoint.steps());
     }

@@ -8,19 +8,19 @@ import java.util.concurrent.CountDownLatch;
  * Whether all ranks of this process have something. They agree on the host: some may still free
  * memory, in which CUDA waits for all that runs on the device.
  */
-final class Agreement implements AutoCloseable {
+final class HostVote implements AutoCloseable {
     /** Above what any step takes. */
     static final Duration PATIENCE = Duration.ofMinutes(5);
 
     private final CountDownLatch missing;
     private volatile boolean all = true;
 
-    Agreement(int ranks) {
+    HostVote(int ranks) {
         missing = new CountDownLatch(ranks);
     }
 
     /** Waits for all ranks, each of which calls this once; whether all of them have it. */
-    boolean reach(boolean mine) {
+    boolean all(boolean mine) {
         if (!mine) {
             all = false;
         }
@@ -28,7 +28,7 @@ final class Agreement implements AutoCloseable {
         return Waits.await(missing, PATIENCE.toNanos()) && all;
     }
 
-    /** Ends the others' wait if this rank fails before it calls {@link #reach}. */
+    /** Ends the others' wait if this rank fails before it calls {@link #all}. */
     @Override
     public void close() {
         if (missing.getCount() > 0) {

@@ -5,7 +5,6 @@ import io.jccl.bindings.generated.cudart.cudart_h;
 import io.jccl.internal.Waits;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CompletionException;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.LinkedBlockingQueue;
@@ -24,14 +23,14 @@ import java.util.concurrent.TimeUnit;
  *
  * <p><b>Threads:</b> any.
  */
-public final class Frees {
+public final class DeferredFree {
     /** Above what work in flight takes, so that closed memory nearly always is free memory. */
     static final long PATIENCE_NANOS = TimeUnit.SECONDS.toNanos(5);
 
     private static final System.Logger LOG = System.getLogger("io.jccl");
 
     /** By device, since a rank's wait for its device must not hold up ranks on others. */
-    private static final Map<Integer, Frees> ALL = new ConcurrentHashMap<>();
+    private static final Map<Integer, DeferredFree> ALL = new ConcurrentHashMap<>();
 
     private final int device;
     private final ThreadPoolExecutor thread;
@@ -39,7 +38,7 @@ public final class Frees {
     /** Closed while calls wait for work in flight: those that follow are not waited for. */
     private volatile CountDownLatch late = new CountDownLatch(0);
 
-    private Frees(int device) {
+    private DeferredFree(int device) {
         this.device = device;
         this.thread =
                 new ThreadPoolExecutor(
@@ -65,7 +64,7 @@ public final class Frees {
      * @param free the call; what it throws is thrown here, or logged if nobody waits any more
      */
     public static void call(int device, Runnable free) {
-        ALL.computeIfAbsent(device, Frees::new).make(free);
+        ALL.computeIfAbsent(device, DeferredFree::new).make(free);
     }
 
     private void make(Runnable free) {
@@ -91,10 +90,6 @@ public final class Frees {
                     });
             return;
         }
-        try {
-            done.join();
-        } catch (CompletionException e) {
-            throw e.getCause() instanceof RuntimeException cause ? cause : e;
-        }
+        CudaDevice.join(done);
     }
 }
