@@ -242,7 +242,10 @@ class MpiFaultTest {
             Outcome o = run(launcher, 3, POLL, "stopped", 10_000);
             assertNotEquals(0, o.exit);
             o.rankSays(0, "caught CollectiveTimeoutException", "rank 1 does not answer");
-            o.rankSays(2, "caught CollectiveTimeoutException", "rank 1 gives no answer: stopped");
+            o.rankSays(
+                    2,
+                    "caught CollectiveTimeoutException",
+                    "rank 1 gives no answer: the process or its machine is stopped or lost");
             long waited = o.lines.stream().mapToLong(MpiFaultTest::waited).max().orElse(-1);
             assertTrue(waited >= 10_000, o::text);
             // Two more seconds were once given to those who do not answer.
