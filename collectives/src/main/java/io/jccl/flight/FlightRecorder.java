@@ -147,6 +147,9 @@ public final class FlightRecorder {
         long[] w = words;
         if (w.length > 0) {
             int at = entry * WORDS;
+            // A reader that finds any of these words also finds the number of the operation before,
+            // by which it knows that the entry is being overwritten.
+            VarHandle.storeStoreFence();
             w[at] = word;
             w[at + COUNT] = count;
             w[at + ORDER] = order;
