@@ -62,6 +62,7 @@ final class MpiCommunicator extends HostRank {
     private final int[] worldRanks;
 
     private final MpiMonitor watch;
+    private final CurrentOperation current;
     private final MpiCalls calls;
     private long splits;
     private volatile @Nullable RuntimeException failure;
@@ -79,6 +80,7 @@ final class MpiCommunicator extends HostRank {
         this.worldRanks = worldRanks;
         this.options = options;
         this.watch = new MpiMonitor(this, options.timeout());
+        this.current = watch.current();
         this.calls = new MpiCalls(mpi, this);
     }
 
@@ -97,7 +99,7 @@ final class MpiCommunicator extends HostRank {
     private void open(String what, boolean blocking, Runnable body) {
         process.opened(id, this);
         boolean done = false;
-        watch.enter(what, blocking);
+        current.enter(what, blocking);
         try {
             checkUsable();
             body.run();
@@ -105,7 +107,7 @@ final class MpiCommunicator extends HostRank {
         } catch (RuntimeException e) {
             throw failed(e);
         } finally {
-            watch.leave();
+            current.leave();
             if (!done) {
                 process.ended(id);
             }
@@ -199,7 +201,7 @@ final class MpiCommunicator extends HostRank {
     JcclException noTurn() {
         String others =
                 process.open().stream()
-                        .filter(c -> c != this && c.watch.stuck())
+                        .filter(c -> c != this && c.current.isInside())
                         .map(c -> c.watch.toString())
                         .collect(Collectors.joining(", "));
         return new JcclException(
@@ -263,7 +265,7 @@ final class MpiCommunicator extends HostRank {
 
     @Override
     protected void execute(Request q) {
-        watch.enter(q, mpi.blocking() && !polled(q.op));
+        current.enter(q, mpi.blocking() && !polled(q.op));
         checkEntered();
         boolean done = false;
         try {
@@ -275,7 +277,7 @@ final class MpiCommunicator extends HostRank {
             if (!done && calls.giveUp()) {
                 keepMemory(q);
             }
-            watch.leave();
+            current.leave();
         }
     }
 
@@ -285,7 +287,7 @@ final class MpiCommunicator extends HostRank {
      */
     private void checkEntered() {
         if (unusable) {
-            watch.leave();
+            current.leave();
             throwUnusable();
         }
     }
@@ -300,7 +302,7 @@ final class MpiCommunicator extends HostRank {
 
     @Override
     protected void execute(Batch batch) {
-        watch.enter("a group", false);
+        current.enter("a group", false);
         checkEntered();
         boolean messages = false;
         boolean done = false;
@@ -308,7 +310,7 @@ final class MpiCommunicator extends HostRank {
             for (int i = 0; i < batch.size(); i++) {
                 Request q = batch.get(i);
                 if (q.op.peerToPeer()) {
-                    watch.enter(q, false);
+                    current.enter(q, false);
                     messages = true;
                     calls.messages().post(q);
                 }
@@ -316,12 +318,12 @@ final class MpiCommunicator extends HostRank {
             for (int i = 0; i < batch.size(); i++) {
                 Request q = batch.get(i);
                 if (!q.op.peerToPeer()) {
-                    watch.enter(q, mpi.blocking() && !polled(q.op));
+                    current.enter(q, mpi.blocking() && !polled(q.op));
                     calls.runBeside(q);
                 }
             }
             if (messages) {
-                watch.enter("sends and receives of a group", false);
+                current.enter("sends and receives of a group", false);
                 calls.messages().finish();
             }
             done = true;
@@ -333,7 +335,7 @@ final class MpiCommunicator extends HostRank {
                     keepMemory(batch.get(i));
                 }
             }
-            watch.leave();
+            current.leave();
         }
     }
 
@@ -399,7 +401,7 @@ final class MpiCommunicator extends HostRank {
         long child = childId(id, ++splits, colour);
         MpiCommunicator made =
                 colour < 0 ? null : new MpiCommunicator(process, child, own, world, options);
-        watch.enter("split", true);
+        current.enter("split", true);
         checkEntered();
         try {
             long handle = calls.link().split(colour, own);
@@ -411,7 +413,7 @@ final class MpiCommunicator extends HostRank {
         } catch (RuntimeException e) {
             throw failed(e);
         } finally {
-            watch.leave();
+            current.leave();
         }
     }
 
@@ -452,15 +454,15 @@ final class MpiCommunicator extends HostRank {
         }
         closeDriver();
         flight().close();
-        CLOSED.put(id, MpiMonitor.Answer.closed(watch.order()));
+        CLOSED.put(id, MpiMonitor.Answer.closed(current.order()));
         if (failure == null && pending() == 0) {
-            watch.enter("close", false);
+            current.enter("close", false);
             try {
                 if (!process.refuses()) {
                     calls.close();
                 }
             } finally {
-                watch.leave();
+                current.leave();
                 process.ended(id);
             }
         } else {

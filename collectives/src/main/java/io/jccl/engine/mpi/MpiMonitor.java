@@ -3,11 +3,8 @@ package io.jccl.engine.mpi;
 import io.jccl.CollectiveMismatchException;
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.RankFailedException;
-import io.jccl.engine.Request;
 import io.jccl.flight.RankStatus;
 import io.jccl.internal.Deadline;
-import java.lang.invoke.MethodHandles;
-import java.lang.invoke.VarHandle;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
@@ -16,10 +13,10 @@ import org.jspecify.annotations.Nullable;
 /**
  * The status of one communicator of this rank, and whether an operation takes too long.
  *
- * <p>The thread that runs operations writes two numbers and a description for each; it reads no
- * clock. The service thread polls them. If an operation takes long, it requests the status of the
- * other ranks; if two of them are in different operations, one has left, or the timeout has
- * expired, the communicator fails on all ranks with the same message.
+ * <p>The thread that runs operations notes each in a {@link CurrentOperation}; it reads no clock.
+ * The service thread polls that. If an operation takes long, it requests the status of the other
+ * ranks; if two of them are in different operations, one has left, or the timeout has expired, the
+ * communicator fails on all ranks with the same message.
  */
 final class MpiMonitor {
     /** Time until the first status request in an operation; doubled for each further one. */
@@ -38,19 +35,6 @@ final class MpiMonitor {
     /** Stands for the answer of a rank that cannot answer during a blocking call. */
     private static final String SILENT_ALONE =
             "does not answer (in a blocking call of MPI, stopped, ended, or out of reach)";
-
-    private static final VarHandle ENTERED;
-    private static final VarHandle LEFT;
-
-    static {
-        try {
-            MethodHandles.Lookup lookup = MethodHandles.lookup();
-            ENTERED = lookup.findVarHandle(MpiMonitor.class, "entered", long.class);
-            LEFT = lookup.findVarHandle(MpiMonitor.class, "left", long.class);
-        } catch (ReflectiveOperationException e) {
-            throw new LinkageError("a field of MpiMonitor", e);
-        }
-    }
 
     /** The answer of a rank. */
     record Answer(
@@ -83,17 +67,7 @@ final class MpiMonitor {
     /** Time of the last status request, so that the others answer before the timeout. */
     private final long lastAskNanos;
 
-    private final Request.Description current = new Request.Description();
-
-    /** Number of the last operation entered, doubled; odd if it is a blocking call of MPI. */
-    @SuppressWarnings("unused")
-    private volatile long entered;
-
-    @SuppressWarnings("unused")
-    private volatile long left;
-
-    private long number;
-    private long order;
+    private final CurrentOperation current = new CurrentOperation();
 
     // Of the service thread.
     private long seen;
@@ -109,63 +83,36 @@ final class MpiMonitor {
         this.lastAskNanos = timeoutNanos - RankStatus.answerNanos(timeoutNanos);
     }
 
-    // ---- the thread that runs operations
-
-    /** Called before an operation. */
-    void enter(Request q, boolean blocking) {
-        number++;
-        if (!q.op.peerToPeer()) {
-            order++;
-        }
-        current.set(q, q.op.peerToPeer() ? 0 : order);
-        ENTERED.setRelease(this, number << 1 | (blocking ? 1 : 0));
-    }
-
-    /** Called before an action that is not an operation of the interface. */
-    void enter(String what, boolean blocking) {
-        number++;
-        current.set(what, -1);
-        ENTERED.setRelease(this, number << 1 | (blocking ? 1 : 0));
-    }
-
-    /** Called afterwards, whatever the result. */
-    void leave() {
-        LEFT.setRelease(this, number);
-    }
-
     // ---- any thread
 
-    /** Whether an operation is in progress. */
-    boolean stuck() {
-        return (long) ENTERED.getAcquire(this) >>> 1 != (long) LEFT.getAcquire(this);
-    }
-
-    /** The position of the last operation that all ranks call in the same order. */
-    long order() {
-        return (long) LEFT.getAcquire(this) == 0 ? 0 : order;
+    /** The operation that is under way, or was last. */
+    CurrentOperation current() {
+        return current;
     }
 
     /** The status of this rank, for the others. */
     Answer answer() {
-        long e = (long) ENTERED.getAcquire(this) >>> 1;
-        boolean inside = e != (long) LEFT.getAcquire(this);
+        CurrentOperation.Seen now = current.look();
         RuntimeException failure = comm.failure();
         String text =
                 failure != null
                         ? "has failed: " + failure.getMessage()
-                        : e == 0
+                        : now.number() == 0
                                 ? "has called nothing yet"
-                                : (inside ? "is in " : "has completed ") + current + " #" + e;
+                                : (now.inside() ? "is in " : "has completed ")
+                                        + (now.text().isEmpty() ? "" : now.text() + " ")
+                                        + "#"
+                                        + now.number();
         String standing = comm.where().write(STANDING_ROOM);
-        return new Answer(true, false, inside, current.order(), text, standing);
+        return new Answer(true, false, now.inside(), now.order(), text, standing);
     }
 
     // ---- the service thread
 
     /** Checks whether an operation takes too long. */
     void look(long now) {
-        long e = (long) ENTERED.getAcquire(this);
-        if (e >>> 1 == (long) LEFT.getAcquire(this) || e != seen) {
+        long e = current.entered();
+        if (!current.isInside(e) || e != seen) {
             seen = e;
             since = now;
             nextAsk = ASK_NANOS;

@@ -212,8 +212,8 @@ final class MpiProcess {
 
     /**
      * Waits for threads that were in MPI when operations were refused. A thread calls MPI only
-     * after it has announced its operation and then seen that it is not refused, so after the first
-     * pause all that may call MPI have announced it.
+     * after it has announced its operation and then seen that it is not refused, both in volatile
+     * fields, so all that may still call MPI have announced it.
      *
      * @return whether all have left
      */
@@ -228,7 +228,7 @@ final class MpiProcess {
     }
 
     private boolean isIdle() {
-        return open.stream().noneMatch(c -> c.watch().stuck());
+        return open.stream().noneMatch(c -> c.watch().current().isInside());
     }
 
     /**
