@@ -9,6 +9,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
+import io.jccl.device.cuda.CudaStream;
 import io.jccl.error.JcclException;
 import io.jccl.error.JcclTimeoutException;
 import io.jccl.rendezvous.Store;
@@ -124,6 +125,24 @@ class NcclTimeoutTest {
                 "number 2",
                 "rank 2 has completed all 1 operations that it has enqueued",
                 "look first at the ranks that are behind");
+        closeAndCheck(ranks);
+    }
+
+    /** A thread's wait for a stream says nothing about what another has enqueued since. */
+    @Test
+    void operationThatIsEnqueuedAfterAnotherThreadsWaitIsWatched() {
+        List<Communicator> ranks = NcclRanks.open(2, SHORT);
+        Communicator alone = ranks.get(0);
+        Stream stream = alone.device().defaultStream();
+        try (Buffer b = alone.device().allocate(DataType.INT32, 7)) {
+            alone.allReduce(b, ReduceOp.SUM, stream);
+            ((CudaStream.Source) alone).synchronizedWith((CudaStream) stream);
+            Throwable t =
+                    assertThrows(
+                            CollectiveTimeoutException.class,
+                            () -> stream.synchronize(NcclRanks.PATIENCE));
+            names(t, "number 1", "rank 1 has completed all 0 operations");
+        }
         closeAndCheck(ranks);
     }
 

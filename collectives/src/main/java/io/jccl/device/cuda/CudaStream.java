@@ -29,7 +29,7 @@ public final class CudaStream implements Stream {
         /** Throws the error of this source's work, if any. */
         void throwIfFailed();
 
-        /** Called by the thread that waited when all work enqueued so far is complete. */
+        /** Called by the thread that waited when all work enqueued before that is complete. */
         void synchronizedWith(CudaStream stream);
     }
 
@@ -288,7 +288,7 @@ public final class CudaStream implements Stream {
     }
 
     /** Also while another thread closes the stream, which waits for the same. */
-    private boolean isDone() {
+    public boolean isDone() {
         return done(
                 call((s, unused) -> CudaRuntime.api().cudaStreamQuery(s), handle, 0),
                 "cudaStreamQuery");

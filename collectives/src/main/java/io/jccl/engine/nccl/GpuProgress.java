@@ -6,6 +6,7 @@ import io.jccl.device.cuda.CudaRuntime;
 import io.jccl.device.cuda.CudaStream;
 import io.jccl.internal.Waits;
 import java.util.concurrent.locks.ReentrantLock;
+import org.jspecify.annotations.Nullable;
 
 /**
  * How far a rank's GPU is: which of its operations have completed. Measured by a single event that
@@ -139,8 +140,21 @@ final class GpuProgress {
             CudaRuntime.check(result, "cudaEventQuery");
             reached(marked);
         }
-        long last = enqueued();
-        CudaStream stream = issued.lastStream();
+        // A thread notes an operation and its stream after it has entered, so if no thread is inside
+        // after both were read, that operation has been enqueued.
+        for (int i = 0; i < LOOKS; i++) {
+            long last = issued.count();
+            CudaStream stream = issued.lastStream();
+            if (!rank.handle().isInside()) {
+                mark(now, last, stream);
+                return;
+            }
+            Thread.onSpinWait();
+        }
+    }
+
+    /** Records the event after an operation, if it is new; all before it are in their streams. */
+    private void mark(long now, long last, @Nullable CudaStream stream) {
         if (last > completed && stream != null) {
             markedAt = now;
             marked = last;
@@ -148,22 +162,6 @@ final class GpuProgress {
                 marked = completed;
             }
         }
-    }
-
-    /**
-     * The number of the last operation, if it and all before it are in their streams; -1 if a
-     * thread is about to enqueue one. A thread notes an operation after it has entered, so if no
-     * thread is inside after the number was read, that operation has been enqueued.
-     */
-    private long enqueued() {
-        for (int i = 0; i < LOOKS; i++) {
-            long last = issued.count();
-            if (!rank.handle().isInside()) {
-                return last;
-            }
-            Thread.onSpinWait();
-        }
-        return -1;
     }
 
     /** Waits, for a limited time, until no thread uses the event any more; whether that is so. */

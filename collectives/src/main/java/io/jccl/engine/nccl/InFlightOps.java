@@ -80,11 +80,17 @@ final class InFlightOps {
         return lastStream;
     }
 
-    /** Called when a thread has waited for all work of a stream. */
-    void synchronizedWith(CudaStream stream) {
-        // Other streams may be behind, so this holds only if a single stream is in use.
-        if (streams.size() == 1 && stream == lastStream) {
-            reached = count;
+    /** Called when a thread has waited for all work of a stream, while others may enqueue more. */
+    void synchronizedWith(CudaStream stream, NcclHandle handle) {
+        long last = count;
+        // In this order: what another thread is about to enqueue has a number already, and what it
+        // has enqueued since the wait may not be done. Other streams may be behind.
+        if (last > reached
+                && !handle.isInside()
+                && streams.size() == 1
+                && stream == lastStream
+                && stream.isDone()) {
+            reached = last;
         }
     }
 

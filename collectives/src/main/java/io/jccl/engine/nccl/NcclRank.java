@@ -335,10 +335,7 @@ public final class NcclRank extends EngineCommunicator
 
     @Override
     public void synchronizedWith(CudaStream stream) {
-        // An operation that another thread is about to enqueue already has a number.
-        if (!handle.isInside()) {
-            issued.synchronizedWith(stream);
-        }
+        issued.synchronizedWith(stream, handle);
     }
 
     @Override
