@@ -10,8 +10,11 @@ import java.util.ArrayList;
 import java.util.BitSet;
 import java.util.Collection;
 import java.util.Comparator;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.TreeMap;
+import org.jspecify.annotations.Nullable;
 
 /** The CPUs that a thread may use, and how the ranks of one machine share them. */
 public final class Cpus {
@@ -69,14 +72,38 @@ public final class Cpus {
      * @return its name; the architecture if the system does not report it
      */
     public static String model() {
+        @Nullable String name = null;
         try (var lines = Files.lines(Path.of("/proc/cpuinfo"))) {
-            return lines.filter(l -> l.startsWith("model name"))
-                    .map(l -> l.substring(l.indexOf(':') + 1).strip())
-                    .findFirst()
-                    .orElse(System.getProperty("os.arch", "CPU"));
+            name = model(lines.takeWhile(l -> !l.isBlank()).toList());
         } catch (IOException | RuntimeException e) {
-            return System.getProperty("os.arch", "CPU");
+            // Not Linux, or not readable.
         }
+        return name == null ? System.getProperty("os.arch", "CPU") : name;
+    }
+
+    /**
+     * The model of the first CPU of a machine. Linux on x86 names it; on ARM it gives the numbers
+     * of implementer and part; on POWER it calls the field cpu.
+     *
+     * @param lines of {@code /proc/cpuinfo}
+     * @return its name; null if there is none
+     */
+    public static @Nullable String model(List<String> lines) {
+        Map<String, String> fields = new HashMap<>();
+        for (String line : lines) {
+            int colon = line.indexOf(':');
+            if (colon > 0) {
+                fields.putIfAbsent(
+                        line.substring(0, colon).strip(), line.substring(colon + 1).strip());
+            }
+        }
+        String implementer = fields.get("CPU implementer");
+        String part = fields.get("CPU part");
+        String arm =
+                implementer == null || part == null
+                        ? fields.get("cpu")
+                        : "ARM implementer " + implementer + " part " + part;
+        return fields.getOrDefault("model name", arm);
     }
 
     /**

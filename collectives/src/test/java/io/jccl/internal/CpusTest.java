@@ -2,6 +2,7 @@ package io.jccl.internal;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.topology.CpuList;
@@ -80,5 +81,35 @@ class CpusTest {
         for (int cpu : own.stream().toArray()) {
             assertTrue(Cpus.all().stream().anyMatch(c -> c.id() == cpu), "CPU " + cpu);
         }
+    }
+
+    @Test
+    void modelIsWhatLinuxReportsOnEachProcessor() {
+        assertEquals(
+                "A CPU @ 2 GHz: fast",
+                Cpus.model(
+                        List.of(
+                                "processor\t: 0",
+                                "vendor_id\t: GenuineIntel",
+                                "cpu family\t: 6",
+                                "model\t\t: 85",
+                                "model name\t: A CPU @ 2 GHz: fast")));
+        // Neoverse V2, as in Grace and Graviton 4.
+        assertEquals(
+                "ARM implementer 0x41 part 0xd4f",
+                Cpus.model(
+                        List.of(
+                                "processor\t: 0",
+                                "BogoMIPS\t: 2000.00",
+                                "Features\t: fp asimd evtstrm aes sve sve2",
+                                "CPU implementer\t: 0x41",
+                                "CPU architecture: 8",
+                                "CPU variant\t: 0x0",
+                                "CPU part\t: 0xd4f",
+                                "CPU revision\t: 0")));
+        assertEquals(
+                "POWER9, altivec supported",
+                Cpus.model(List.of("processor\t: 0", "cpu\t\t: POWER9, altivec supported")));
+        assertNull(Cpus.model(List.of("processor\t: 0", "Features\t: fp asimd")));
     }
 }

@@ -1,6 +1,7 @@
 package io.jccl.cli.doctor;
 
 import io.jccl.cli.doctor.Facts.NumaNode;
+import io.jccl.internal.Cpus;
 import io.jccl.topology.CpuList;
 import java.util.BitSet;
 import java.util.HashSet;
@@ -47,16 +48,14 @@ final class CpuProbe {
                 chosen("shmem_enabled"));
     }
 
-    /** x86 names the model; ARM gives implementer and part numbers; POWER calls the field cpu. */
     private Reading<String> model() {
-        Reading<String> arm =
-                ProcessStatus.field(files, INFO, "CPU implementer")
-                        .flatMap(i ->
-                                ProcessStatus.field(files, INFO, "CPU part")
-                                        .map(p -> "ARM implementer " + i + " part " + p));
-        return ProcessStatus.field(files, INFO, "model name")
-                .or(arm)
-                .or(ProcessStatus.field(files, INFO, "cpu"));
+        return files.lines(INFO)
+                .flatMap(lines -> {
+                    String name = Cpus.model(lines);
+                    return name == null
+                            ? Reading.unknown("no 'model name' in " + INFO)
+                            : Reading.known(name);
+                });
     }
 
     private static Reading<Integer> listed(List<String> lines) {
