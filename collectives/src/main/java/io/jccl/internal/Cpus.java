@@ -97,13 +97,13 @@ public final class Cpus {
                         line.substring(0, colon).strip(), line.substring(colon + 1).strip());
             }
         }
+        String name = fields.get("model name");
         String implementer = fields.get("CPU implementer");
         String part = fields.get("CPU part");
-        String arm =
-                implementer == null || part == null
-                        ? fields.get("cpu")
-                        : "ARM implementer " + implementer + " part " + part;
-        return fields.getOrDefault("model name", arm);
+        if (name == null && implementer != null && part != null) {
+            name = "ARM implementer " + implementer + " part " + part;
+        }
+        return name != null ? name : fields.get("cpu");
     }
 
     /**

@@ -181,7 +181,8 @@ final class GpuChecks {
                         "the IOMMU translates the accesses of GPUs "
                                 + translated(f)
                                 + ", which makes traffic between GPUs slow or hang",
-                "boot with iommu=pt, or switch the IOMMU (VT-d, AMD-Vi) off in the BIOS");
+                "boot with iommu=pt (on ARM with iommu.passthrough=1), or switch the IOMMU (VT-d,"
+                        + " AMD-Vi, SMMU) off in the BIOS");
         t.row(
                 WARNING,
                 "acs",

@@ -184,7 +184,8 @@ record Verdict(List<Size> sizes, List<Cause> causes) {
                     new Cause(
                             "the IOMMU translates transfers between devices",
                             0,
-                            "/proc/cmdline has neither iommu=pt nor iommu=off; a log with"
+                            "/proc/cmdline has none of iommu=pt, iommu.passthrough=1 (ARM) and"
+                                    + " iommu=off; a log with"
                                     + " NCCL_DEBUG=INFO has 'GDR 0'"));
         }
         return all;
