@@ -153,6 +153,18 @@ class FlightFaultTest {
         }
     }
 
+    /** A file server may take long, or not answer. */
+    @Test
+    void aHistoryThatTakesLongHoldsUpNoOtherCommunicator() throws IOException {
+        try (Workers workers = world("threads")) {
+            workers.startAll(FlightWorker.class, "slow", seconds("threads"), "1");
+            Worker all = workers.all().getFirst();
+            all.await("OTHER true", PATIENCE);
+            contains(all.await("READ ", PATIENCE), "\"jcclFlight\":1", "\"rank\":0");
+            all.await("CLOSED 0", PATIENCE);
+        }
+    }
+
     @ParameterizedTest
     @CsvSource("host, never, 2")
     void rankThatDoesNotComeIsFoundWhereItIs(String engine, String what, int victim)

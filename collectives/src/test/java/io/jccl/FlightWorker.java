@@ -7,8 +7,11 @@ import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.testkit.Workers;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
 
@@ -32,6 +35,10 @@ final class FlightWorker {
                 CommunicatorOptions.DEFAULT.withTimeout(
                         Duration.ofSeconds(Integer.parseInt(args[1])));
         int victim = Integer.parseInt(args[2]);
+        if (args[0].equals("slow")) {
+            failSlowly(options);
+            return;
+        }
         if (!"threads".equals(System.getenv("JCCL_ENGINE"))) {
             Workers.meet(device());
             run(Communicator.fromEnvironment(device(), options), args[0], victim);
@@ -115,6 +122,32 @@ final class FlightWorker {
         } catch (JcclException e) {
             say("FAILED " + comm.rank() + " " + e.getClass().getSimpleName());
         }
+    }
+
+    /** While a history is being written, to a file that nobody reads yet, others come and go. */
+    private static void failSlowly(CommunicatorOptions options) throws Exception {
+        List<Communicator> pair = Communicator.local(2, options);
+        FlightHistory history = pair.getFirst().history();
+        Path file =
+                Path.of(
+                        System.getenv("JCCL_FLIGHT_DIR"),
+                        ".flight-%s-rank0.json.%s"
+                                .formatted(
+                                        history.communicator().replace('/', '_'),
+                                        history.process()));
+        Files.createDirectories(file.getParent());
+        new ProcessBuilder("mkfifo", file.toString()).inheritIO().start().waitFor();
+        pair.getLast().abort("the data is bad");
+        Thread first =
+                Thread.ofPlatform().start(() -> run(pair.getFirst(), "loop", pair.getLast().rank()));
+        while (!Arrays.toString(first.getStackTrace()).contains("FlightDump.write")) {
+            Thread.sleep(1);
+        }
+        Communicator.runLocal(1, FlightWorker::work);
+        say("OTHER " + first.isAlive());
+        say("READ " + Files.readString(file));
+        first.join();
+        pair.getLast().close();
     }
 
     private static void say(String line) {

@@ -9,6 +9,7 @@ import io.jccl.flight.RankStatus;
 import io.jccl.flight.StatusPoller;
 import io.jccl.internal.HostName;
 import java.util.Collections;
+import java.util.List;
 import java.util.Set;
 import java.util.WeakHashMap;
 import java.util.concurrent.atomic.AtomicBoolean;
@@ -32,15 +33,21 @@ public final class FlightLog {
     private final FlightRecorder recorder = new FlightRecorder(FlightSettings.capacity());
     private final AtomicBoolean statusLogged = new AtomicBoolean();
 
-    /** Whether it has failed; like the next one only used while {@link #OPEN} is held. */
-    private boolean failed;
+    private final AtomicBoolean failed = new AtomicBoolean();
 
-    /** How far it was when its history was written, perhaps as another communicator failed. */
+    /**
+     * How far it was when its history was written, perhaps as another communicator failed; guarded
+     * by this.
+     */
     private long left = -1;
 
     FlightLog(EngineCommunicator owner, boolean completesLater) {
         this.owner = owner;
         this.completesLater = completesLater;
+    }
+
+    /** Begins the history: the communicator is complete, so that a failing one can ask it. */
+    public void open() {
         synchronized (OPEN) {
             OPEN.add(this);
         }
@@ -83,16 +90,18 @@ public final class FlightLog {
      */
     public void failed(Throwable error) {
         recorder.failed(error);
+        if (!failed.compareAndSet(false, true)) {
+            return;
+        }
+        leaveHistory(true);
+        List<FlightLog> others;
         synchronized (OPEN) {
-            if (failed) {
-                return;
-            }
-            failed = true;
-            leaveHistory();
-            for (FlightLog other : OPEN) {
-                if (!other.failed && other.left != other.reached()) {
-                    other.leaveHistory();
-                }
+            others = List.copyOf(OPEN);
+        }
+        // Files may take long, and so may the store that knows an id: not while that is held.
+        for (FlightLog other : others) {
+            if (!other.failed.get()) {
+                other.leaveHistory(false);
             }
         }
     }
@@ -102,9 +111,12 @@ public final class FlightLog {
         return recorder.last() + recorder.completed();
     }
 
-    private void leaveHistory() {
-        left = reached();
-        FlightDump.leave(owner.rank(), this::history);
+    private synchronized void leaveHistory(boolean again) {
+        long reached = reached();
+        if (again || left != reached) {
+            left = reached;
+            FlightDump.leave(owner.rank(), this::history);
+        }
     }
 
     /** Logs the progress of all ranks; only the first call counts. */

@@ -112,6 +112,7 @@ final class HostCommunicator extends HostRank {
         this.waiter = new Waiter(fabric, messages, desync, rank, timeoutNanos);
         this.algorithms = inOrder(IntStream.range(0, n).toArray());
         StatusPoller.attend(attended);
+        flight().open();
     }
 
     /**

@@ -82,6 +82,7 @@ final class MpiCommunicator extends HostRank {
         this.watch = new MpiMonitor(this, options.timeout());
         this.current = watch.current();
         this.calls = new MpiCalls(mpi, this);
+        flight().open();
     }
 
     /** The communicator of all processes of the job. */

@@ -93,6 +93,7 @@ public final class NcclRank extends EngineCommunicator
         if (rank == 0) {
             members.id();
         }
+        flight().open();
         Watchdog.watch(watch);
     }
 
