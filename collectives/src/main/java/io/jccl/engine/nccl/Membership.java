@@ -31,11 +31,10 @@ final class Membership {
     private static final String DISAGREEMENT = "disagreement";
     private static final String ASK = "ask";
 
-    /** Whether all have made the communicator; if not, one has given up before. */
+    /** {@link #TOGETHER} if all have made the communicator; else why one has given up before. */
     private static final String DECIDED = "decided";
 
     private static final byte[] TOGETHER = {1};
-    private static final byte[] APART = {};
 
     private static final String FLIGHT = "flight";
     private static final String REPORT = "report";
@@ -252,7 +251,8 @@ final class Membership {
             }
             awaitDecision(System.nanoTime() + Deadline.nanos(timeout), timeout);
         } catch (RuntimeException | Error e) {
-            store.compareAndSet(key(DECIDED), null, APART);
+            String why = "rank " + rank + " gave up: " + e.getMessage();
+            store.compareAndSet(key(DECIDED), null, why.getBytes(StandardCharsets.UTF_8));
             if (!Arrays.equals(store.get(key(DECIDED)), TOGETHER)) {
                 throw e;
             }
@@ -269,8 +269,7 @@ final class Membership {
                     return;
                 }
                 throwIfFailed();
-                throw new RankFailedException(
-                        "communicator '" + name + "' cannot be made: a rank gave up");
+                throw cannotBeMade(new String(decided, StandardCharsets.UTF_8));
             } catch (JcclTimeoutException e) {
                 throwIfFailed();
                 if (left == 0) {
@@ -326,9 +325,13 @@ final class Membership {
     private void throwIfFailed() {
         String b = broken();
         if (b != null) {
-            throw new RankFailedException(
-                    "communicator '" + name + "' cannot be made: " + b.replace('\n', ' '));
+            throw cannotBeMade(b);
         }
+    }
+
+    private RankFailedException cannotBeMade(String why) {
+        return new RankFailedException(
+                "communicator '" + name + "' cannot be made: " + why.replace('\n', ' '));
     }
 
     /** The reason for which this communicator is broken: a rank failed or is lost; else null. */
