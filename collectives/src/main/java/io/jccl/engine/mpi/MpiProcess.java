@@ -5,6 +5,7 @@ import io.jccl.bindings.MpiAbi;
 import io.jccl.bindings.MpiApi;
 import io.jccl.error.JcclException;
 import io.jccl.internal.Deadline;
+import io.jccl.internal.Waits;
 import java.time.Duration;
 import java.util.List;
 import java.util.Objects;
@@ -81,7 +82,7 @@ final class MpiProcess {
 
     private final Thread service;
 
-    /** Why MPI cannot be used: it was not initialized, or other code has finalized it. */
+    /** Why MPI cannot be used: it was not initialized, the JVM ends, or other code finalizes it. */
     private volatile @Nullable RuntimeException failure;
 
     private volatile boolean ending;
@@ -97,7 +98,7 @@ final class MpiProcess {
     /**
      * The state of MPI once it is initialized.
      *
-     * @param initialized whether JCCL has initialized it, and so finalizes it
+     * @param finalizes whether JCCL has initialized it, and so finalizes it
      * @param attribute the key of the attribute whose deletion tells of MPI_Finalize
      * @param job the same on all ranks, and in no other job
      * @param blocking whether collectives block; the same on all ranks
@@ -106,7 +107,7 @@ final class MpiProcess {
     record State(
             MpiApi mpi,
             MpiAbi abi,
-            boolean initialized,
+            boolean finalizes,
             int attribute,
             MpiTypes types,
             long world,
@@ -184,7 +185,7 @@ final class MpiProcess {
             boolean idle = awaitIdle();
             // Otherwise other code finalizes MPI just now, or a thread cannot leave it.
             if (failure == end && (s.turn == null || s.turn.take())) {
-                if (s.initialized && idle && !s.control.broken()) {
+                if (s.finalizes && idle && !s.control.broken()) {
                     s.mpi.MPI_Finalize();
                 } else {
                     // MPI_Finalize may come when the JVM no longer lets C code call it.
@@ -273,7 +274,7 @@ final class MpiProcess {
         }
         failure = finalized();
         LockSupport.unpark(service);
-        awaitFinished();
+        Waits.await(finished, FINALIZE_WAIT.toNanos());
     }
 
     static JcclException finalized() {
@@ -327,21 +328,8 @@ final class MpiProcess {
      */
     void pauseAtEnd() {
         if (ending && refuses()) {
-            awaitFinished();
-            LockSupport.parkNanos(LAST_PAUSE_NANOS);
-        }
-    }
-
-    /** Waits until the service thread no longer uses MPI; interrupts are kept. */
-    private void awaitFinished() {
-        boolean interrupted = Thread.interrupted();
-        try {
-            finished.await(FINALIZE_WAIT.toNanos(), TimeUnit.NANOSECONDS);
-        } catch (InterruptedException e) {
-            interrupted = true;
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
+            Waits.await(finished, FINALIZE_WAIT.toNanos());
+            Waits.park(LAST_PAUSE_NANOS);
         }
     }
 

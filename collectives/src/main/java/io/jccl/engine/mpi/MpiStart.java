@@ -33,12 +33,12 @@ final class MpiStart {
             throw MpiProcess.finalized();
         }
         mpi.check(mpi.MPI_Initialized(number), "MPI_Initialized");
-        boolean initialized = number.get(ValueLayout.JAVA_INT, 0) != 0;
+        // By other code of this process, such as an embedded interpreter.
+        boolean byOthers = number.get(ValueLayout.JAVA_INT, 0) != 0;
         int serialized = (int) abi.constant("MPI_THREAD_SERIALIZED");
         int multiple = (int) abi.constant("MPI_THREAD_MULTIPLE");
         int provided;
-        if (initialized) {
-            // Other code in this process did it, such as an embedded interpreter.
+        if (byOthers) {
             mpi.check(mpi.MPI_Query_thread(number), "MPI_Query_thread");
             provided = number.get(ValueLayout.JAVA_INT, 0);
         } else {
@@ -55,12 +55,12 @@ final class MpiStart {
                                     + " at least MPI_THREAD_SERIALIZED (%s): %s")
                             .formatted(
                                     mpi.library(),
-                                    initialized
+                                    byOthers
                                             ? "was initialized by other code of this process with"
                                             : "grants",
                                     provided,
                                     serialized,
-                                    initialized
+                                    byOthers
                                             ? "let that code call MPI_Init_thread with"
                                                     + " MPI_THREAD_MULTIPLE, or create JCCL's"
                                                     + " communicator first"
@@ -71,26 +71,31 @@ final class MpiStart {
                 "MPI_Comm_get_errhandler");
         long handler = abi.handle(number, 0);
         setHandler(mpi, mpi.MPI_COMM_WORLD(), mpi.MPI_ERRORS_RETURN());
-        int rank = integer(mpi, mpi.MPI_Comm_rank(mpi.MPI_COMM_WORLD(), number), number);
-        int size = integer(mpi, mpi.MPI_Comm_size(mpi.MPI_COMM_WORLD(), number), number);
-        MpiEnvironment.checkLauncher(env, mpi.library().toString(), size);
+        int rank;
+        int size;
+        long world;
+        long control;
         try {
-            new MpiHandshake(mpi, mpi.MPI_COMM_WORLD(), rank, size)
-                    .answer(MpiHandshake.facts(mpi, settings));
-        } catch (JcclException e) {
-            if (initialized) {
-                setHandler(mpi, mpi.MPI_COMM_WORLD(), handler);
-            } else {
-                // All ranks have the same error here: MPI can be finalized.
-                mpi.MPI_Finalize();
+            rank = integer(mpi, mpi.MPI_Comm_rank(mpi.MPI_COMM_WORLD(), number), number);
+            size = integer(mpi, mpi.MPI_Comm_size(mpi.MPI_COMM_WORLD(), number), number);
+            MpiEnvironment.checkLauncher(env, mpi.library().toString(), size);
+            try {
+                new MpiHandshake(mpi, mpi.MPI_COMM_WORLD(), rank, size)
+                        .answer(MpiHandshake.facts(mpi, settings));
+            } catch (JcclException e) {
+                if (!byOthers) {
+                    // All ranks have the same error here: MPI can be finalized.
+                    mpi.MPI_Finalize();
+                }
+                throw e;
             }
-            throw e;
-        }
-        long world = duplicate(mpi, number);
-        long control = duplicate(mpi, number);
-        if (initialized) {
-            // The world is that code's, and it may rely on its errors.
-            setHandler(mpi, mpi.MPI_COMM_WORLD(), handler);
+            world = duplicate(mpi, number);
+            control = duplicate(mpi, number);
+        } finally {
+            if (byOthers) {
+                // The world is that code's, and it may rely on its errors.
+                setHandler(mpi, mpi.MPI_COMM_WORLD(), handler);
+            }
         }
         mpi.check(
                 mpi.MPI_Comm_create_keyval(
@@ -113,7 +118,7 @@ final class MpiStart {
         return new MpiProcess.State(
                 mpi,
                 abi,
-                !initialized,
+                !byOthers,
                 attribute,
                 new MpiTypes(mpi),
                 world,
