@@ -84,8 +84,8 @@ final class HostEvent implements Event {
         }
         try {
             host.submitAlways(mark);
-        } catch (RuntimeException e) {
-            // The stream is closed: the last recording remains.
+        } catch (RuntimeException | Error e) {
+            // The stream is closed, or there is no thread for it: the last recording remains.
             withdraw(mark, replaced, old);
             throw e;
         }
