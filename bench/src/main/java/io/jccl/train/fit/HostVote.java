@@ -1,5 +1,6 @@
 package io.jccl.train.fit;
 
+import io.jccl.error.JcclTimeoutException;
 import io.jccl.internal.Waits;
 import java.time.Duration;
 import java.util.concurrent.CountDownLatch;
@@ -19,13 +20,20 @@ final class HostVote implements AutoCloseable {
         missing = new CountDownLatch(ranks);
     }
 
-    /** Waits for all ranks, each of which calls this once; whether all of them have it. */
+    /**
+     * Waits for all ranks, each of which calls this once; whether all of them have it.
+     *
+     * @throws JcclTimeoutException if one neither calls it nor fails
+     */
     boolean all(boolean mine) {
         if (!mine) {
             all = false;
         }
         missing.countDown();
-        return Waits.await(missing, PATIENCE.toNanos()) && all;
+        if (!Waits.await(missing, PATIENCE.toNanos())) {
+            throw new JcclTimeoutException("a rank has not set up its model within " + PATIENCE);
+        }
+        return all;
     }
 
     /** Ends the others' wait if this rank fails before it calls {@link #all}. */
