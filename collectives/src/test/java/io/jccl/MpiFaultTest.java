@@ -124,6 +124,16 @@ class MpiFaultTest {
         o.says("its thread is at");
     }
 
+    /** That is in good order: a process that ends without MPI_Finalize fails its job. */
+    @ParameterizedTest
+    @MethodSource("launchers")
+    void aShutdownHookMayCloseCommunicators(MpiLauncher launcher) {
+        Outcome o = run(launcher, 2, BLOCK, "closing-hook", 60_000);
+        assertEquals(0, o.exit, o::text);
+        o.rankSays(0, "closed all");
+        o.rankSays(1, "closed all");
+    }
+
     /** MPI's functions end or crash the process after MPI_Finalize. */
     @ParameterizedTest
     @MethodSource("launchers")

@@ -6,12 +6,15 @@ import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.device.host.HostBuffer;
 import io.jccl.error.JcclException;
+import io.jccl.internal.Waits;
 import io.jccl.testkit.Workers;
 import java.io.IOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.BiConsumer;
@@ -245,9 +248,29 @@ final class MpiFaultWorker {
                         .addShutdownHook(Thread.ofPlatform().unstarted(() -> atExit(alone)));
                 System.exit(0);
             }
+            case "closing-hook" -> {
+                List<Communicator> all = new ArrayList<>();
+                for (int i = 0; i < 20; i++) {
+                    all.add(Objects.requireNonNull(comm.split(0, comm.rank())));
+                }
+                all.add(comm);
+                comm.barrier(stream);
+                Runtime.getRuntime()
+                        .addShutdownHook(Thread.ofPlatform().unstarted(() -> closeSlowly(all)));
+                System.exit(0);
+            }
             case "signals" -> signals();
             default -> throw new IllegalArgumentException(fault);
         }
+    }
+
+    /** Some of them before operations are refused, some between that and MPI's end. */
+    private static void closeSlowly(List<Communicator> all) {
+        for (Communicator c : all) {
+            c.close();
+            Waits.park(1_000_000);
+        }
+        say(all.getLast().rank(), "closed all");
     }
 
     /** Goes on when all ranks end. */

@@ -466,8 +466,8 @@ final class MpiCommunicator extends HostRank {
                 current.leave();
                 process.ended(id);
             }
-        } else {
-            // MPI may still have requests that use its memory.
+        } else if (!process.refuses()) {
+            // MPI may still have requests that use its memory. Once the JVM ends it has none.
             mpi.control().setBroken();
         }
     }
