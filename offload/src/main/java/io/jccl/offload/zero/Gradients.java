@@ -357,8 +357,9 @@ final class Gradients {
         }
     }
 
-    /** Forgets all since the last step. */
+    /** Forgets all since the last step; the stream is idle. */
     void forget() {
+        var unused = written.takeError();
         for (Slot s : slots) {
             s.part = null;
             s.reducing = false;

@@ -498,8 +498,7 @@ public final class ZeroOptimizer implements AutoCloseable {
      *     one layer in float32
      */
     public void initialize(Initializer initializer) {
-        progress.checkOpen();
-        gradients.forget();
+        clearGradients();
         windows.drop();
         values.initialize(initializer);
         update.refresh(true);
@@ -522,7 +521,7 @@ public final class ZeroOptimizer implements AutoCloseable {
                     "the number of steps is %s, expected 0 to %s"
                             .formatted(steps, Checkpoint.MOST_STEPS));
         }
-        gradients.forget();
+        clearGradients();
         windows.drop();
         values.restore(steps, initializer);
         update.refresh(true);
@@ -599,7 +598,7 @@ public final class ZeroOptimizer implements AutoCloseable {
     public long load(Path folder) throws IOException {
         progress.checkOpen();
         Checkpoint checkpoint = values.find(folder);
-        gradients.forget();
+        clearGradients();
         windows.drop();
         values.load(checkpoint, folder);
         update.refresh(true);

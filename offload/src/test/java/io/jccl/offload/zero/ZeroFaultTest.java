@@ -515,10 +515,26 @@ class ZeroFaultTest {
                             assertTrue(String.valueOf(e).contains("no loss"), e::toString);
                             assertThrows(JcclException.class, user::synchronize);
                         }
+                        reduce(zero, comm, user, other);
+                        zero.clearGradients();
                         assertTrue(Demo.step(zero, 1, 0, 1, comm.rank(), RATE).taken());
                         assertArrayEquals(one, Demo.parameters(zero));
                     }
                 });
+    }
+
+    /** One micro-step; a stream of rank 2 fails before a layer. */
+    private static void reduce(ZeroOptimizer zero, Communicator comm, Stream user, Stream other) {
+        for (int i = Demo.LAYERS.size() - 1; i >= 0; i--) {
+            zero.gradients(i);
+            if (i == 1 && comm.rank() == 2) {
+                user.launchHostFunction(
+                        () -> {
+                            throw new IllegalArgumentException("no loss");
+                        });
+            }
+            zero.reduce(i, i == 1 ? user : other);
+        }
     }
 
     @Tag("exhaustive")
