@@ -124,6 +124,16 @@ class MpiFaultTest {
         o.says("its thread is at");
     }
 
+    /** MPI would be finalized while the thread is inside of it. */
+    @ParameterizedTest
+    @MethodSource("launchers")
+    void closingAbortsAnOperationOfAnotherThread(MpiLauncher launcher) {
+        Outcome o = run(launcher, 2, POLL, "closed-amid", 60_000);
+        String reason = "rank 0 aborted: it closed its communicator with work left";
+        o.rankSays(0, "left it: " + reason);
+        o.rankSays(1, "caught RankFailedException: " + reason);
+    }
+
     /** That is in good order: a process that ends without MPI_Finalize fails its job. */
     @ParameterizedTest
     @MethodSource("launchers")

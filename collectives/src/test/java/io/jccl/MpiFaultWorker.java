@@ -259,9 +259,34 @@ final class MpiFaultWorker {
                         .addShutdownHook(Thread.ofPlatform().unstarted(() -> closeSlowly(all)));
                 System.exit(0);
             }
+            case "closed-amid" -> {
+                if (other) {
+                    comm.recv(data, 0, stream);
+                } else {
+                    closeAmid();
+                }
+            }
             case "signals" -> signals();
             default -> throw new IllegalArgumentException(fault);
         }
+    }
+
+    /** While another thread is in an operation. */
+    private void closeAmid() throws InterruptedException {
+        Thread receives =
+                Thread.ofPlatform()
+                        .start(() -> {
+                            try {
+                                comm.recv(data, 1, stream);
+                            } catch (JcclException e) {
+                                say(0, "left it: " + e.getMessage());
+                            }
+                        });
+        while (!Arrays.toString(receives.getStackTrace()).contains("MpiMessages.finish")) {
+            Thread.sleep(1);
+        }
+        comm.close();
+        receives.join();
     }
 
     /** Some of them before operations are refused, some between that and MPI's end. */

@@ -16,6 +16,7 @@ import io.jccl.flight.CollectiveOp;
 import io.jccl.flight.RankStatus;
 import io.jccl.internal.Deadline;
 import io.jccl.internal.Interrupts;
+import io.jccl.internal.Waits;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.LinkedHashMap;
@@ -35,6 +36,10 @@ import org.jspecify.annotations.Nullable;
  */
 final class MpiCommunicator extends HostRank {
     private static final long CLOSE_PARK_NANOS = 20_000;
+
+    /** How long close waits for an operation that another thread is in. */
+    private static final long END_NANOS = 1_000_000_000;
+
     private static final int REMEMBERED = 4096;
     private static final AtomicLong OPENED = new AtomicLong();
 
@@ -66,9 +71,13 @@ final class MpiCommunicator extends HostRank {
     private final MpiCalls calls;
     private long splits;
     private volatile @Nullable RuntimeException failure;
+
+    /** Whether a thread has begun to close it, so that no operation begins. */
+    private volatile boolean closing;
+
     private volatile boolean closed;
 
-    /** Closed or failed; checked by every operation. */
+    /** Closing or failed; checked by every operation. */
     private volatile boolean unusable;
 
     private MpiCommunicator(
@@ -249,7 +258,7 @@ final class MpiCommunicator extends HostRank {
     }
 
     private void throwUnusable() {
-        if (closed) {
+        if (closing) {
             throw new IllegalStateException("the communicator of rank " + rank() + " is closed");
         }
         throwFailure();
@@ -429,10 +438,8 @@ final class MpiCommunicator extends HostRank {
 
     @Override
     public void close() {
-        synchronized (this) {
-            if (closed) {
-                return;
-            }
+        if (closing) {
+            return;
         }
         long deadline = System.nanoTime() + Deadline.nanos(options.timeout());
         long interrupted = 0;
@@ -447,11 +454,15 @@ final class MpiCommunicator extends HostRank {
         }
         Interrupts.restore(interrupted);
         synchronized (this) {
-            if (closed) {
+            if (closing) {
                 return;
             }
-            closed = true;
+            closing = true;
             unusable = true;
+        }
+        endRest();
+        synchronized (this) {
+            closed = true;
         }
         closeDriver();
         flight().close();
@@ -469,6 +480,17 @@ final class MpiCommunicator extends HostRank {
         } else if (!process.refuses()) {
             // MPI may still have requests that use its memory. Once the JVM ends it has none.
             mpi.control().setBroken();
+        }
+    }
+
+    /** Waits for an operation of another thread, and aborts it if it does not end soon. */
+    private void endRest() {
+        long deadline = System.nanoTime() + END_NANOS;
+        while (failure == null && watch.stuck()) {
+            if (System.nanoTime() - deadline > 0) {
+                abort("it closed its communicator with work left");
+            }
+            Waits.park(CLOSE_PARK_NANOS);
         }
     }
 
