@@ -486,7 +486,7 @@ final class MpiCommunicator extends HostRank {
     /** Waits for an operation of another thread, and aborts it if it does not end soon. */
     private void endRest() {
         long deadline = System.nanoTime() + END_NANOS;
-        while (failure == null && watch.stuck()) {
+        while (failure == null && current.isInside()) {
             if (System.nanoTime() - deadline > 0) {
                 abort("it closed its communicator with work left");
             }
