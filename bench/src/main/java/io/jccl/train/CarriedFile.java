@@ -2,6 +2,7 @@ package io.jccl.train;
 
 import io.jccl.device.Buffer;
 import io.jccl.internal.AtomicFile;
+import io.jccl.internal.FileReads;
 import java.io.IOException;
 import java.lang.foreign.MemorySegment;
 import java.nio.ByteBuffer;
@@ -62,31 +63,25 @@ final class CarriedFile {
                             .formatted(file, size, expected));
         }
         CRC32C crc = new CRC32C();
+        long next = 0;
         try (FileChannel c = FileChannel.open(file, StandardOpenOption.READ)) {
             for (Buffer b : buffers) {
                 for (long at = 0; at < b.byteSize(); at += PIECE) {
                     Buffer part = part(b, at);
                     ByteBuffer piece = ByteBuffer.allocate((int) part.byteSize());
-                    read(c, piece.duplicate(), file);
+                    FileReads.readAll(c, next, piece.duplicate(), file);
+                    next += piece.capacity();
                     part.copyFrom(MemorySegment.ofBuffer(piece));
                     crc.update(piece);
                 }
             }
             ByteBuffer sum = ByteBuffer.allocate(Long.BYTES);
-            read(c, sum, file);
+            FileReads.readAll(c, next, sum, file);
             if (sum.getLong(0) != crc.getValue()) {
                 throw new IOException(
                         file
                                 + " is damaged: its checksum is wrong; resume from another"
                                 + " checkpoint");
-            }
-        }
-    }
-
-    private static void read(FileChannel c, ByteBuffer to, Path file) throws IOException {
-        while (to.hasRemaining()) {
-            if (c.read(to) < 0) {
-                throw new IOException(file + " ended early; another process is changing it");
             }
         }
     }

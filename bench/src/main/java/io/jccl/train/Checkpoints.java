@@ -11,6 +11,7 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.error.JcclException;
 import io.jccl.internal.AtomicFile;
+import io.jccl.internal.FileReads;
 import io.jccl.internal.FolderLock;
 import java.io.IOException;
 import java.lang.foreign.MemorySegment;
@@ -126,9 +127,13 @@ final class Checkpoints implements AutoCloseable {
             save(world, step, target, work);
         } catch (IOException e) {
             throw new IOException(
-                    ("step %s cannot be saved: %s; what was saved before it is whole: solve this,"
-                                    + " such as by freeing space, and go on with --resume")
-                            .formatted(step, Text.message(e)),
+                    "step %s cannot be saved: %s; solve this, such as by freeing space, and %s"
+                            .formatted(
+                                    step,
+                                    Text.message(e),
+                                    Files.exists(folder.resolve(LATEST))
+                                            ? "go on with --resume"
+                                            : "start again: no step before it is saved"),
                     e);
         }
     }
@@ -431,6 +436,8 @@ final class Checkpoints implements AutoCloseable {
             return new ObjectMapper().readTree(file.toFile());
         } catch (JsonProcessingException e) {
             throw damaged(file, e.getOriginalMessage());
+        } catch (IOException e) {
+            throw FileReads.named(file, e);
         }
     }
 

@@ -1,5 +1,6 @@
 package io.jccl.train;
 
+import io.jccl.internal.FileReads;
 import io.jccl.internal.SplitMix;
 import java.io.IOException;
 import java.io.Reader;
@@ -102,6 +103,8 @@ public record Corpus(Tokens tokens, Vocabulary vocabulary, String source) {
             use.of(reader);
         } catch (MalformedInputException e) {
             throw new IllegalArgumentException(file + " is not UTF-8", e);
+        } catch (IOException e) {
+            throw FileReads.named(file, e);
         }
     }
 

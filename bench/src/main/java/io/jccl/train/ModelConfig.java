@@ -4,6 +4,7 @@ import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.jccl.internal.FileReads;
 import io.jccl.train.Architecture.Kind;
 import java.io.IOException;
 import java.nio.file.Files;
@@ -61,11 +62,15 @@ public final class ModelConfig {
      */
     public static GptShape read(Path folder) throws IOException {
         Path file = folder.resolve(NAME);
+        JsonNode json;
         try {
-            return new ModelConfig(file, new ObjectMapper().readTree(file.toFile())).shape();
+            json = new ObjectMapper().readTree(file.toFile());
         } catch (JsonProcessingException e) {
             throw new IOException(file + " is not JSON: " + e.getOriginalMessage(), e);
+        } catch (IOException e) {
+            throw FileReads.named(file, e);
         }
+        return new ModelConfig(file, json).shape();
     }
 
     private GptShape shape() throws IOException {

@@ -789,6 +789,47 @@ class TrainCommandTest {
     }
 
     @Test
+    void aFirstStepThatDoesNotFitOnTheDiskCannotBeResumed() throws IOException {
+        Path full = Path.of("/dev/full");
+        assumeTrue(Files.exists(full), "there is no /dev/full here");
+        Path checkpoint = Files.createDirectories(folder.resolve("checkpoint"));
+        Files.createSymbolicLink(checkpoint.resolve("latest.json.part"), full);
+        Result r = run("--steps 1 --checkpoint " + checkpoint);
+        assertEquals(1, r.status);
+        String end = "; solve this, such as by freeing space, and start again: no step before it";
+        assertTrue(r.err.contains("step 1 cannot be saved: "), r.err);
+        assertTrue(r.err.contains("No space left on device" + end), r.err);
+    }
+
+    /** Reading /proc/self/mem from its beginning fails as reading a bad sector does. */
+    @Test
+    void filesThatCannotBeReadAreNamed() throws IOException {
+        Path memory = Path.of("/proc/self/mem");
+        assumeTrue(Files.isReadable(memory), "there is no /proc/self/mem here");
+        Path checkpoint = folder.resolve("checkpoint");
+        String line = "--dp 2 --checkpoint " + checkpoint;
+        assertEquals(0, run(line + " --steps 2").status);
+        for (String name : List.of("step-2/pp0-tp0/parameters.state", "step-2/step.json")) {
+            Path file = file(checkpoint, name);
+            Files.delete(file);
+            Files.createSymbolicLink(file, memory);
+            Result r = run(line + " --resume --steps 3");
+            assertEquals(1, r.status);
+            assertTrue(r.err.contains(name), "no '" + name + "' in " + r.err);
+            Files.delete(file);
+        }
+        Path latest = checkpoint.resolve("latest.json");
+        Files.delete(latest);
+        Files.createSymbolicLink(latest, memory);
+        for (String rest : List.of(line + " --resume", "--text " + latest)) {
+            Result r = run(rest);
+            assertEquals(1, r.status);
+            assertTrue(r.err.startsWith("jccl train: " + latest + " cannot be read: "), r.err);
+        }
+        Files.delete(latest);
+    }
+
+    @Test
     void twoRunsDoNotSaveInOneFolder() throws IOException {
         String line = "--dp 2 --checkpoint " + folder;
         try (FolderLock lock = FolderLock.take(folder)) {

@@ -2,6 +2,7 @@ package io.jccl.offload.optim;
 
 import io.jccl.device.Buffer;
 import io.jccl.internal.AtomicFile;
+import io.jccl.internal.FileReads;
 import java.io.IOException;
 import java.lang.foreign.MemorySegment;
 import java.nio.ByteBuffer;
@@ -141,13 +142,6 @@ final class StateFile {
 
     private static void read(FileChannel c, ByteBuffer block, long at, int n, Path file)
             throws IOException {
-        block.clear().limit(n);
-        while (block.hasRemaining()) {
-            if (c.read(block, at + block.position()) < 0) {
-                throw new IOException(
-                        file + " ends at byte " + (at + block.position()) + " while it is read");
-            }
-        }
-        block.flip();
+        FileReads.readAll(c, at, block.clear().limit(n), file);
     }
 }

@@ -7,6 +7,7 @@ import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.core.JsonToken;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
+import io.jccl.internal.FileReads;
 import io.jccl.kernel.RowKernel;
 import java.io.IOException;
 import java.lang.foreign.Arena;
@@ -100,8 +101,14 @@ public final class Safetensors implements AutoCloseable {
     }
 
     private void openIndex() throws IOException {
+        byte[] text;
+        try {
+            text = Files.readAllBytes(source);
+        } catch (IOException e) {
+            throw FileReads.named(source, e);
+        }
         Map<String, String> places = new LinkedHashMap<>();
-        try (JsonParser in = SafetensorsFile.JSON.createParser(Files.readAllBytes(source))) {
+        try (JsonParser in = SafetensorsFile.JSON.createParser(text)) {
             JsonToken first = in.nextToken();
             while (first == JsonToken.START_OBJECT && in.nextToken() == JsonToken.FIELD_NAME) {
                 String key = in.currentName();

@@ -5,9 +5,12 @@ import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.core.JsonToken;
 import com.fasterxml.jackson.core.StreamReadFeature;
+import io.jccl.internal.FileReads;
 import java.io.EOFException;
 import java.io.IOException;
 import java.io.RandomAccessFile;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -69,7 +72,7 @@ final class SafetensorsFile implements AutoCloseable {
         if (size < Long.BYTES) {
             throw wrong("it has " + size + " bytes, so it was cut", null);
         }
-        long header = Long.reverseBytes(data.readLong());
+        long header = start(Long.BYTES).order(ByteOrder.LITTLE_ENDIAN).getLong();
         if (header < 2 || header > MOST_HEADER) {
             throw wrong(
                     "its header has %s bytes, expected 2 to %s"
@@ -81,9 +84,19 @@ final class SafetensorsFile implements AutoCloseable {
                     "it has %s bytes and a header of %s, so it was cut".formatted(size, header),
                     null);
         }
-        byte[] text = new byte[(int) header];
-        data.readFully(text);
-        return text;
+        return start((int) header).array();
+    }
+
+    private ByteBuffer start(int n) throws IOException {
+        byte[] next = new byte[n];
+        try {
+            data.readFully(next);
+        } catch (EOFException e) {
+            throw wrong("it was cut while it was read", e);
+        } catch (IOException e) {
+            throw FileReads.named(file, e);
+        }
+        return ByteBuffer.wrap(next);
     }
 
     private void parse(byte[] header) throws IOException {

@@ -2,8 +2,8 @@ package io.jccl.offload.zero;
 
 import io.jccl.device.Buffer;
 import io.jccl.internal.AtomicFile;
+import io.jccl.internal.FileReads;
 import io.jccl.offload.optim.StateTensor;
-import java.io.EOFException;
 import java.io.IOException;
 import java.lang.foreign.MemorySegment;
 import java.nio.ByteBuffer;
@@ -234,7 +234,7 @@ final class Checkpoint {
         try (FileChannel c = FileChannel.open(file, StandardOpenOption.READ)) {
             int before = MAGIC.length + 2 * Integer.BYTES;
             ByteBuffer b = ByteBuffer.allocate(before).order(ByteOrder.LITTLE_ENDIAN);
-            readFully(c, 0, b, file);
+            FileReads.readAll(c, 0, b, file);
             byte[] magic = new byte[MAGIC.length];
             b.get(magic);
             boolean columns = Arrays.equals(magic, MAGIC);
@@ -247,7 +247,7 @@ final class Checkpoint {
                 throw damaged(file, "its header is said to have " + length + " bytes");
             }
             byte[] body = new byte[length];
-            readFully(c, before, ByteBuffer.wrap(body), file);
+            FileReads.readAll(c, before, ByteBuffer.wrap(body), file);
             CRC32C crc = new CRC32C();
             crc.update(body);
             if ((int) crc.getValue() != expected) {
@@ -310,19 +310,6 @@ final class Checkpoint {
                         ? state
                         : Collections.nCopies(moments, ZeroConfig.MASTER);
         return new Header(id, steps, scale, good, rank, size, optimizer, tensors, ranges);
-    }
-
-    private static void readFully(FileChannel c, long from, ByteBuffer to, Path file)
-            throws IOException {
-        long at = from;
-        while (to.hasRemaining()) {
-            int n = c.read(to, at);
-            if (n < 0) {
-                throw new EOFException(file + " is damaged: it ends at byte " + at + ", too early");
-            }
-            at += n;
-        }
-        to.flip();
     }
 
     /** The newest step that is whole, of this model. */
@@ -428,11 +415,11 @@ final class Checkpoint {
                 long end = s.data + s.header.dataBytes();
                 for (long at = s.data; at < end; at += BLOCK) {
                     block.clear().limit((int) Math.min(BLOCK, end - at));
-                    readFully(c, at, block, s.file);
+                    FileReads.readAll(c, at, block, s.file);
                     crc.update(block);
                 }
                 block.clear().limit(Integer.BYTES);
-                readFully(c, end, block, s.file);
+                FileReads.readAll(c, end, block, s.file);
                 if (block.getInt() != (int) crc.getValue()) {
                     throw damaged(s.file, "the checksum of its data is wrong");
                 }
@@ -460,7 +447,7 @@ final class Checkpoint {
                     long bytes = memory.byteSize();
                     for (long i = 0; i < bytes; i += BLOCK) {
                         block.clear().limit((int) Math.min(BLOCK, bytes - i));
-                        readFully(c, at + i, block, s.file);
+                        FileReads.readAll(c, at + i, block, s.file);
                         MemorySegment.copy(
                                 MemorySegment.ofBuffer(block), 0, memory, i, block.limit());
                     }
@@ -477,7 +464,7 @@ final class Checkpoint {
                 while (i < end) {
                     int n = (int) Math.min(BLOCK / bytes * (long) unit, end - i);
                     block.clear().limit(Math.toIntExact(s.header.bytes(k, n)));
-                    readFully(c, at + (i - r.from) / unit * bytes, block, s.file);
+                    FileReads.readAll(c, at + (i - r.from) / unit * bytes, block, s.file);
                     MemorySegment.copy(
                             MemorySegment.ofBuffer(block),
                             0,
