@@ -140,7 +140,7 @@ final class GpuProgress {
             CudaRuntime.check(result, "cudaEventQuery");
             reached(marked);
         }
-        // A thread notes an operation and its stream after it has entered, so if no thread is inside
+        // A thread notes an operation and its stream after it has entered, so if none is inside
         // after both were read, that operation has been enqueued.
         for (int i = 0; i < LOOKS; i++) {
             long last = issued.count();
