@@ -74,6 +74,27 @@ class NcclTimeoutTest {
 
     // ---- operations
 
+    /** NCCL's end would not wait for it, nor an abort end it: nor would the JVM then. */
+    @Test
+    void noOperationBeginsOnceAnotherThreadCloses() throws InterruptedException {
+        List<Communicator> ranks = NcclRanks.open(2, NcclRanks.OPTIONS);
+        NcclRanks.each(ranks, c -> allReduce(c, 1));
+        Communicator first = ranks.getFirst();
+        Communicator second = ranks.getLast();
+        Stream stream = first.device().defaultStream();
+        first.barrier(stream);
+        Thread closes = Thread.ofPlatform().start(first::close);
+        String at;
+        do {
+            Thread.sleep(1);
+            at = Arrays.toString(closes.getStackTrace());
+        } while (closes.isAlive() && !at.contains("settle") && !at.contains("awaitEnd"));
+        assertThrows(IllegalStateException.class, () -> first.barrier(stream));
+        second.barrier(second.device().defaultStream());
+        closeAndCheck(ranks);
+        closes.join();
+    }
+
     @Test
     void stalledOperationIsReportedWithWhatEachRankCompleted() {
         List<Communicator> ranks = NcclRanks.open(3, SHORT);

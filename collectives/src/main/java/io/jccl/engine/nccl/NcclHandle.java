@@ -5,6 +5,7 @@ import io.jccl.bindings.generated.nccl.nccl_h;
 import io.jccl.device.cuda.Capture;
 import io.jccl.device.cuda.CudaDevice;
 import io.jccl.device.cuda.CudaStream;
+import io.jccl.error.JcclException;
 import io.jccl.internal.Deadline;
 import io.jccl.internal.Waits;
 import java.time.Duration;
@@ -52,6 +53,9 @@ final class NcclHandle {
 
     /** Whether the user's thread is inside NCCL, where an abort must not interfere. */
     private volatile boolean inside;
+
+    /** Whether a thread has begun to close the communicator. */
+    private volatile boolean closing;
 
     /** Held by other threads than the user's while they use the handle. */
     private final ReentrantLock lock = new ReentrantLock();
@@ -147,6 +151,33 @@ final class NcclHandle {
         inside = false;
         if (!blocking && turn.isHeldByCurrentThread()) {
             turn.unlock();
+        }
+    }
+
+    /** Called after a thread has entered: throws if no operation may begin any more. */
+    void checkGoesOn() {
+        if (closing) {
+            leave();
+            throw new IllegalStateException(
+                    "another thread closes the communicator (" + name + ")");
+        }
+        Watchdog.checkGoesOn(this);
+    }
+
+    /**
+     * Lets no operation begin, which NCCL's end would not wait for, nor an abort end it.
+     *
+     * @throws JcclException if another thread does not leave NCCL
+     */
+    void beginClose() {
+        closing = true;
+        long deadline = System.nanoTime() + LEAVE_NANOS;
+        while (inside) {
+            if (System.nanoTime() - deadline > 0) {
+                throw new JcclException(
+                        "the communicator was closed while another thread waited inside NCCL");
+            }
+            Waits.park(100_000);
         }
     }
 

@@ -280,10 +280,10 @@ public final class NcclRank extends EngineCommunicator
         NcclGroup.execute(nccl, engines, batches, n);
     }
 
-    /** Enters for an operation; throws if the JVM ends. */
+    /** Enters for an operation; throws if the JVM ends, or this is being closed. */
     void begin() {
         enter();
-        Watchdog.checkGoesOn(handle);
+        handle.checkGoesOn();
     }
 
     /** Delays an abort until {@link NcclHandle#leave}; throws if there was one. */
@@ -471,6 +471,7 @@ public final class NcclRank extends EngineCommunicator
     /** Waits for the enqueued work, then destroys NCCL's communicator; aborts on an error. */
     private void finish() {
         try {
+            handle.beginClose();
             enter();
             try {
                 calls.destroyMade(comm());
