@@ -360,13 +360,16 @@ final class Membership {
         return processes.get(r);
     }
 
-    /** None once this rank has left: it no longer knows, even of itself. */
+    /** None once this rank has left: it no longer knows. */
     private List<Integer> lost() {
         List<Integer> lost = new ArrayList<>();
         for (int r = 0; r < size && meeting != null && !gone; r++) {
             int process = processOf(r);
             // In this order: a rank publishes that it leaves before its process ends.
-            if (process >= 0 && !meeting.isAlive(process) && store.get(key("left", r)) == null) {
+            if (r != rank
+                    && process >= 0
+                    && !meeting.isAlive(process)
+                    && store.get(key("left", r)) == null) {
                 lost.add(r);
             }
         }
