@@ -74,7 +74,6 @@ final class HostCommunicator extends HostRank {
     private long sequence = 1;
 
     private long splits;
-
     private @Nullable Request current;
 
     /** Whether an operation is under way, which uses the shared memory. */
