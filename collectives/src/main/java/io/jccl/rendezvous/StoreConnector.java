@@ -5,6 +5,7 @@ import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.SocketTimeoutException;
 import java.net.StandardSocketOptions;
+import java.net.UnknownHostException;
 import java.nio.ByteBuffer;
 import java.nio.channels.SelectionKey;
 import java.nio.channels.Selector;
@@ -25,6 +26,9 @@ final class StoreConnector {
     private final Selector selector;
     private final BooleanSupplier closed;
     private final byte[] session = new byte[Wire.SESSION_BYTES];
+
+    /** Whether the host's name is looked up, which only the resolver ends. */
+    private volatile boolean lookingUp;
 
     /** An error that another attempt cannot resolve. */
     static final class FatalException extends IOException {
@@ -58,7 +62,7 @@ final class StoreConnector {
      */
     SocketChannel connect(boolean resume) throws IOException {
         IOException last = null;
-        for (InetAddress a : InetAddress.getAllByName(address.host())) {
+        for (InetAddress a : lookUp()) {
             SocketChannel channel = SocketChannel.open();
             boolean done = false;
             try {
@@ -78,6 +82,19 @@ final class StoreConnector {
             }
         }
         throw last == null ? new IOException(address.host() + " has no address") : last;
+    }
+
+    private InetAddress[] lookUp() throws UnknownHostException {
+        lookingUp = true;
+        try {
+            return InetAddress.getAllByName(address.host());
+        } finally {
+            lookingUp = false;
+        }
+    }
+
+    boolean isLookingUp() {
+        return lookingUp;
     }
 
     private void greet(SocketChannel channel, InetSocketAddress to, boolean again)

@@ -77,7 +77,14 @@ final class TcpStore implements Store {
                         .daemon()
                         .stackSize(256 << 10)
                         .name("jccl-store-client")
-                        .unstarted(this::run);
+                        .unstarted(
+                                () -> {
+                                    try {
+                                        run();
+                                    } finally {
+                                        StoreConnector.closeQuietly(selector);
+                                    }
+                                });
     }
 
     /** Connects; the server may be started later. */
@@ -112,11 +119,19 @@ final class TcpStore implements Store {
                                             + " it running (rank 0, or jccl store), is the"
                                             + " address right, and does a firewall let it"
                                             + " through?")
-                                    .formatted(address, timeout, trouble));
+                                    .formatted(address, timeout, why()));
                 }
                 Waits.on(open, left);
             }
         }
+    }
+
+    private @Nullable String why() {
+        return connector.isLookingUp()
+                ? "the name '"
+                        + address.host()
+                        + "' is still being looked up; does this machine's DNS answer?"
+                : trouble;
     }
 
     private void throwIfBroken() {
@@ -226,8 +241,10 @@ final class TcpStore implements Store {
             open.notifyAll();
         }
         selector.wakeup();
-        Waits.join(thread, Duration.ofSeconds(5));
-        if (!thread.isAlive()) {
+        if (!connector.isLookingUp()) {
+            Waits.join(thread, Duration.ofSeconds(5));
+        }
+        if (thread.getState() == Thread.State.NEW) {
             StoreConnector.closeQuietly(selector);
         }
     }

@@ -10,6 +10,7 @@ import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.jccl.error.JcclException;
 import io.jccl.error.JcclTimeoutException;
+import io.jccl.testkit.Workers;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
@@ -409,6 +410,29 @@ class StoreServerTest {
                                         SECRET,
                                         Duration.ofMillis(300)));
         assertTrue(message(e).contains("no-such-host.invalid:1234"), e::toString);
+    }
+
+    /** The JVM asks a file in place of DNS, which does not answer as long as it is an empty pipe. */
+    @Test
+    void resolverThatDoesNotAnswerIsNamedAndNotWaitedFor() throws Exception {
+        Path hosts = folder.resolve("hosts");
+        Process mkfifo = new ProcessBuilder("mkfifo", hosts.toString()).start();
+        assumeTrue(mkfifo.waitFor() == 0, "there is no mkfifo");
+        List<String> flags = List.of("-Djdk.net.hosts.file=" + hosts);
+        try (Workers workers = new Workers(1, Workers.newJobId(), flags, Map.of())) {
+            workers.startAll(LookUpWorker.class, hosts.toString());
+            Workers.Worker worker = workers.all().getFirst();
+            assertEquals(0, worker.join(PATIENCE), worker.lines()::toString);
+            assertEquals(
+                    List.of(
+                            "no store was found at tcp://node0:1 within PT0.3S (the name 'node0' is"
+                                    + " still being looked up; does this machine's DNS answer?): is"
+                                    + " the process that serves it running (rank 0, or jccl store),"
+                                    + " is the address right, and does a firewall let it through?",
+                            "still looking up",
+                            "left: false"),
+                    worker.lines());
+        }
     }
 
     @Test
