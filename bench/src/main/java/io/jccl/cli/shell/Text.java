@@ -29,7 +29,11 @@ public final class Text {
     /** What an error is; the message of one of a file is no more than its name. */
     public static String message(Throwable error) {
         if (error instanceof UncheckedIOException && error.getCause() instanceof IOException e) {
-            return message(e);
+            String said = String.valueOf(error.getMessage());
+            String why = reason(e);
+            return said.equals(e.toString())
+                    ? message(e)
+                    : said + (said.contains(why) ? "" : ": " + why);
         }
         if (error instanceof FileSystemException e && e.getFile() != null) {
             return e.getFile() + ": " + reason(e);

@@ -21,6 +21,15 @@ class TextTest {
         assertEquals(
                 "x: permission denied",
                 Text.message(new UncheckedIOException(new AccessDeniedException("x"))));
+        assertEquals(
+                "cannot map x: permission denied",
+                Text.message(
+                        new UncheckedIOException("cannot map x", new AccessDeniedException("x"))));
+        assertEquals(
+                "cannot write x: it is full",
+                Text.message(
+                        new UncheckedIOException(
+                                "cannot write x: it is full", new IOException("it is full"))));
         Path none = folder.resolve("none");
         assertEquals(
                 none + ": no such file or folder",

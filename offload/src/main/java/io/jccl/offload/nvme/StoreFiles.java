@@ -321,9 +321,11 @@ final class StoreFiles {
                             .formatted(what, e.getMessage()),
                     e);
         }
+        // The message of an error of a file may be no more than its name.
+        boolean bare = e.getMessage() == null || e instanceof FileSystemException;
         return new JcclException(
                 "%s: %s (tier NVME, %s bytes requested, %s free on the drive)"
-                        .formatted(what, e.getMessage() == null ? e : e.getMessage(), bytes, free),
+                        .formatted(what, bare ? e : e.getMessage(), bytes, free),
                 e);
     }
 

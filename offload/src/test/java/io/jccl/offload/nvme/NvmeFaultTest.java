@@ -100,6 +100,15 @@ class NvmeFaultTest {
         }
     }
 
+    /** The message of such an error is no more than the name of the file. */
+    @Test
+    void whyTheStoreCannotBeOpenedIsSaid() throws IOException {
+        Files.createDirectories(folder.resolve("manifest.new/in the way"));
+        JcclException e = assertThrows(JcclException.class, this::open);
+        String said = String.valueOf(e.getMessage());
+        assertTrue(said.contains("DirectoryNotEmptyException: " + folder), said);
+    }
+
     /** What is committed to a file that nobody finds again would be lost. */
     @Test
     void aFileThatWasRemovedOrCutIsNotCommittedTo() throws IOException {
