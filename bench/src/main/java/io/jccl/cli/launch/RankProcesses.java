@@ -359,8 +359,8 @@ final class RankProcesses {
             } else {
                 err.println(
                         "jccl run: ended "
-                                + more
-                                + " more ranks that did not stop within "
+                                + Text.count(more, "more rank")
+                                + " that did not stop within "
                                 + settings.grace
                                 + " s");
                 err.flush();

@@ -125,6 +125,7 @@ public class RunCommandTest {
         int status = runShell(script, "-n", "2", "--grace", "1");
         assertEquals(3, status, err::toString);
         assertTrue(err.toString().contains("rank 1 failed first, with status 3"), err::toString);
+        assertTrue(err.toString().contains("ended 1 more rank that did not stop"), err::toString);
         List<Long> pids =
                 out.toString()
                         .lines()
