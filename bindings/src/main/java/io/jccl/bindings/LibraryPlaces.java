@@ -389,7 +389,8 @@ final class LibraryPlaces {
 
     /**
      * The library's file names, best first. Of several MPIs, only the one that started this process
-     * has its rank; with any other it would be the only rank.
+     * has its rank; with any other it would be the only rank. The name of the standard ABI belongs to
+     * any of them.
      */
     List<String> sonames() {
         if (library != NativeLibrary.MPI
@@ -397,8 +398,6 @@ final class LibraryPlaces {
                 || machine.variable("MPI_LOCALNRANKS") == null) {
             return library.sonames();
         }
-        List<String> mpichFirst = new ArrayList<>(library.sonames());
-        mpichFirst.sort(Comparator.comparing(name -> name.equals("libmpi.so.40")));
-        return List.copyOf(mpichFirst);
+        return List.of("libmpich.so.12", "libmpi.so.12", "libmpi_abi.so.1", "libmpi.so.40");
     }
 }

@@ -401,8 +401,11 @@ final class LibrarySearch {
         return layers.isEmpty() ? all : layers;
     }
 
+    /** The standard ABI's name may be a link to one that also names the MPI, as on Debian. */
     private static boolean isVersionOf(String stem, String name) {
-        return name.equals(stem) || name.startsWith(stem + ".");
+        return name.equals(stem)
+                || name.startsWith(stem + ".")
+                || (stem.equals(STANDARD) && name.startsWith("libmpi_abi_"));
     }
 
     private String sonameOf(Mapping copy) {

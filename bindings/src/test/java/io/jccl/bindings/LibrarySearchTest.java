@@ -657,8 +657,21 @@ class LibrarySearchTest {
         String folder = "/usr/lib/x86_64-linux-gnu/";
         machine.variable(variable, "2")
                 .library(folder + "libmpich.so.12", "4.2")
+                .library(folder + "libmpi_abi.so.1", "6.0")
                 .library(folder + "libmpi.so.40", "4.1.4");
         assertEquals(folder + name, found(NativeLibrary.MPI).loaded().path());
+    }
+
+    /** Debian's libmpi_abi.so.1 is a link to the file of one of the MPIs. */
+    @Test
+    void aMappedLibraryOfTheStandardAbiIsUsedUnderAnyName() {
+        String folder = "/usr/lib/x86_64-linux-gnu/";
+        machine.library(folder + "libmpi.so.40", "6.0")
+                .library(folder + "libmpi_abi_mpich.so.1.0.0", "5.0")
+                .map(folder + "libmpi_abi_mpich.so.1.0.0");
+        assertEquals(
+                folder + "libmpi_abi_mpich.so.1.0.0",
+                found(NativeLibrary.MPI).loaded().path());
     }
 
     @Test

@@ -74,7 +74,6 @@ final class MpiCommunicator extends HostRank {
 
     /** Whether a thread has begun to close it, so that no operation begins. */
     private volatile boolean closing;
-
     private volatile boolean closed;
 
     /** Closing or failed; checked by every operation. */
