@@ -139,7 +139,8 @@ final class FlightWorker {
         new ProcessBuilder("mkfifo", file.toString()).inheritIO().start().waitFor();
         pair.getLast().abort("the data is bad");
         Thread first =
-                Thread.ofPlatform().start(() -> run(pair.getFirst(), "loop", pair.getLast().rank()));
+                Thread.ofPlatform()
+                        .start(() -> run(pair.getFirst(), "loop", pair.getLast().rank()));
         while (!Arrays.toString(first.getStackTrace()).contains("FlightDump.write")) {
             Thread.sleep(1);
         }

@@ -389,8 +389,8 @@ final class LibraryPlaces {
 
     /**
      * The library's file names, best first. Of several MPIs, only the one that started this process
-     * has its rank; with any other it would be the only rank. The name of the standard ABI belongs to
-     * any of them.
+     * has its rank; with any other it would be the only rank. The name of the standard ABI belongs
+     * to any of them.
      */
     List<String> sonames() {
         if (library != NativeLibrary.MPI

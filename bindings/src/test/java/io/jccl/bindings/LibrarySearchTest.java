@@ -670,8 +670,7 @@ class LibrarySearchTest {
                 .library(folder + "libmpi_abi_mpich.so.1.0.0", "5.0")
                 .map(folder + "libmpi_abi_mpich.so.1.0.0");
         assertEquals(
-                folder + "libmpi_abi_mpich.so.1.0.0",
-                found(NativeLibrary.MPI).loaded().path());
+                folder + "libmpi_abi_mpich.so.1.0.0", found(NativeLibrary.MPI).loaded().path());
     }
 
     @Test

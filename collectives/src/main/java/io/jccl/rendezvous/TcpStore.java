@@ -77,14 +77,13 @@ final class TcpStore implements Store {
                         .daemon()
                         .stackSize(256 << 10)
                         .name("jccl-store-client")
-                        .unstarted(
-                                () -> {
-                                    try {
-                                        run();
-                                    } finally {
-                                        StoreConnector.closeQuietly(selector);
-                                    }
-                                });
+                        .unstarted(() -> {
+                            try {
+                                run();
+                            } finally {
+                                StoreConnector.closeQuietly(selector);
+                            }
+                        });
     }
 
     /** Connects; the server may be started later. */

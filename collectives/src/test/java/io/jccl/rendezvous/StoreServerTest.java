@@ -412,7 +412,9 @@ class StoreServerTest {
         assertTrue(message(e).contains("no-such-host.invalid:1234"), e::toString);
     }
 
-    /** The JVM asks a file in place of DNS, which does not answer as long as it is an empty pipe. */
+    /**
+     * The JVM asks a file in place of DNS, which does not answer as long as it is an empty pipe.
+     */
     @Test
     void resolverThatDoesNotAnswerIsNamedAndNotWaitedFor() throws Exception {
         Path hosts = folder.resolve("hosts");

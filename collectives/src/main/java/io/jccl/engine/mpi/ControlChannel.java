@@ -146,7 +146,7 @@ final class ControlChannel {
                         StandardCharsets.UTF_8);
         MpiCommunicator c = communicators.get(id);
         if (kind == ASK) {
-            MpiMonitor.Answer a = c != null ? c.watch().answer() : MpiCommunicator.whenClosed(id);
+            MpiMonitor.Answer a = c != null ? c.watch().answer() : MpiMonitor.whenClosed(id);
             if (a == null) {
                 a = ending ? MpiMonitor.Answer.ENDED : MpiMonitor.Answer.NOT_OPEN;
             }

@@ -18,9 +18,6 @@ import io.jccl.internal.Deadline;
 import io.jccl.internal.Interrupts;
 import io.jccl.internal.Waits;
 import java.util.Arrays;
-import java.util.Collections;
-import java.util.LinkedHashMap;
-import java.util.Map;
 import java.util.Objects;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
@@ -40,21 +37,7 @@ final class MpiCommunicator extends HostRank {
     /** How long close waits for an operation that another thread is in. */
     private static final long END_NANOS = 1_000_000_000;
 
-    private static final int REMEMBERED = 4096;
     private static final AtomicLong OPENED = new AtomicLong();
-
-    /** The answers for communicators that this process closed last. */
-    private static final Map<Long, MpiMonitor.Answer> CLOSED =
-            Collections.synchronizedMap(
-                    new LinkedHashMap<>() {
-                        private static final long serialVersionUID = 1L;
-
-                        @Override
-                        protected boolean removeEldestEntry(
-                                Map.Entry<Long, MpiMonitor.Answer> eldest) {
-                            return size() > REMEMBERED;
-                        }
-                    });
 
     private final MpiProcess process;
     private final MpiProcess.State mpi;
@@ -74,6 +57,7 @@ final class MpiCommunicator extends HostRank {
 
     /** Whether a thread has begun to close it, so that no operation begins. */
     private volatile boolean closing;
+
     private volatile boolean closed;
 
     /** Closing or failed; checked by every operation. */
@@ -135,11 +119,6 @@ final class MpiCommunicator extends HostRank {
 
     @Nullable RuntimeException failure() {
         return failure;
-    }
-
-    /** The answer for a communicator that this process has closed; null if there is none. */
-    static MpiMonitor.@Nullable Answer whenClosed(long id) {
-        return CLOSED.get(id);
     }
 
     /** Requests the status of all others, and of this rank's messages. */
@@ -465,7 +444,7 @@ final class MpiCommunicator extends HostRank {
         }
         closeDriver();
         flight().close();
-        CLOSED.put(id, MpiMonitor.Answer.closed(current.order()));
+        watch.closed(id);
         if (failure == null && pending() == 0) {
             current.enter("close", false);
             try {

@@ -6,7 +6,10 @@ import io.jccl.RankFailedException;
 import io.jccl.flight.RankStatus;
 import io.jccl.internal.Deadline;
 import java.util.ArrayList;
+import java.util.Collections;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import org.jspecify.annotations.Nullable;
 
@@ -35,6 +38,21 @@ final class MpiMonitor {
     /** Stands for the answer of a rank that cannot answer during a blocking call. */
     private static final String SILENT_ALONE =
             "does not answer (in a blocking call of MPI, stopped, ended, or out of reach)";
+
+    private static final int REMEMBERED = 4096;
+
+    /** The answers for communicators that this process closed last. */
+    private static final Map<Long, Answer> CLOSED =
+            Collections.synchronizedMap(
+                    new LinkedHashMap<>() {
+                        private static final long serialVersionUID = 1L;
+
+                        @Override
+                        protected boolean removeEldestEntry(
+                                Map.Entry<Long, Answer> eldest) {
+                            return size() > REMEMBERED;
+                        }
+                    });
 
     /** The answer of a rank. */
     record Answer(
@@ -88,6 +106,16 @@ final class MpiMonitor {
     /** The operation that is under way, or was last. */
     CurrentOperation current() {
         return current;
+    }
+
+    /** The answer for a communicator that this process has closed; null if there is none. */
+    static @Nullable Answer whenClosed(long id) {
+        return CLOSED.get(id);
+    }
+
+    /** Called when the communicator is closed: how it answers from now on. */
+    void closed(long id) {
+        CLOSED.put(id, Answer.closed(current.order()));
     }
 
     /** The status of this rank, for the others. */

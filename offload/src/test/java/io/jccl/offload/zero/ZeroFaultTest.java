@@ -528,10 +528,9 @@ class ZeroFaultTest {
         for (int i = Demo.LAYERS.size() - 1; i >= 0; i--) {
             zero.gradients(i);
             if (i == 1 && comm.rank() == 2) {
-                user.launchHostFunction(
-                        () -> {
-                            throw new IllegalArgumentException("no loss");
-                        });
+                user.launchHostFunction(() -> {
+                    throw new IllegalArgumentException("no loss");
+                });
             }
             zero.reduce(i, i == 1 ? user : other);
         }
