@@ -3,7 +3,7 @@ package io.jccl.train;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
-import io.jccl.error.JcclException;
+import io.jccl.internal.Closing;
 import io.jccl.offload.BufferPool;
 import java.util.ArrayList;
 import java.util.List;
@@ -57,31 +57,10 @@ public final class Owned implements AutoCloseable {
     /** Closes all resources, even if closing one of them fails. */
     @Override
     public void close() {
-        RuntimeException failure = null;
-        for (AutoCloseable resource : resources.reversed()) {
-            try {
-                close(resource);
-            } catch (RuntimeException e) {
-                if (failure == null) {
-                    failure = e;
-                } else {
-                    failure.addSuppressed(e);
-                }
-            }
-        }
-        resources.clear();
-        if (failure != null) {
-            throw failure;
-        }
-    }
-
-    private static void close(AutoCloseable resource) {
         try {
-            resource.close();
-        } catch (RuntimeException e) {
-            throw e;
-        } catch (Exception e) {
-            throw new JcclException(String.valueOf(e), e);
+            Closing.all(resources.reversed());
+        } finally {
+            resources.clear();
         }
     }
 }

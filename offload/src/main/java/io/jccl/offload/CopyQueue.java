@@ -6,11 +6,13 @@ import io.jccl.device.Event;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.error.JcclTimeoutException;
+import io.jccl.internal.Closing;
 import io.jccl.internal.Deadline;
 import io.jccl.internal.Waits;
 import java.lang.foreign.MemorySegment;
 import java.time.Duration;
 import java.util.ArrayDeque;
+import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.CancellationException;
 import org.jspecify.annotations.Nullable;
@@ -465,9 +467,7 @@ final class CopyQueue {
             // Memory that a copy may still touch is better leaked than freed.
             return;
         }
-        stream.close();
-        events.close();
-        ring.close();
+        Closing.all(List.<AutoCloseable>of(stream, events::close, ring::close));
     }
 
     /** Ends the transfers whose chunks do not come back. */

@@ -2,7 +2,9 @@ package io.jccl.offload;
 
 import io.jccl.device.Device;
 import io.jccl.device.Event;
+import io.jccl.internal.Closing;
 import java.util.ArrayDeque;
+import java.util.List;
 
 /**
  * Events of a device that are used again and again.
@@ -31,7 +33,10 @@ final class EventPool {
     }
 
     synchronized void close() {
-        events.forEach(Event::close);
-        events.clear();
+        try {
+            Closing.all(List.copyOf(events));
+        } finally {
+            events.clear();
+        }
     }
 }

@@ -4,7 +4,9 @@ import io.jccl.device.Buffer;
 import io.jccl.device.Device;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
+import io.jccl.internal.Closing;
 import io.jccl.internal.Deadline;
+import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.concurrent.atomic.AtomicLong;
@@ -263,9 +265,9 @@ public final class TransferEngine implements AutoCloseable {
         long deadline = Deadline.after(options.closeTimeout());
         up.beginClose();
         down.beginClose();
-        up.finishClose(deadline);
-        down.finishClose(deadline);
-        compute.close();
+        Closing.all(
+                List.<AutoCloseable>of(
+                        () -> up.finishClose(deadline), () -> down.finishClose(deadline), compute));
     }
 
     @Override

@@ -353,4 +353,13 @@ class CudaTransferTest {
                 assertThrows(JcclException.class, () -> stuck.await(Duration.ofMillis(1)));
         assertTrue(String.valueOf(e.getMessage()).contains("closed"), e::getMessage);
     }
+
+    @Test
+    void allIsClosedThoughAStreamCannotBe() {
+        TransferEngine engine = TransferEngine.create(gpu(), SMALL);
+        long calls = TestFake.calls("cudaStreamDestroy");
+        TestFake.inject("cudaStreamDestroy:1:error=1");
+        assertThrows(JcclException.class, engine::close);
+        assertEquals(3, TestFake.calls("cudaStreamDestroy") - calls);
+    }
 }
