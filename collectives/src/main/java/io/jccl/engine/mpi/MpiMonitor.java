@@ -48,8 +48,7 @@ final class MpiMonitor {
                         private static final long serialVersionUID = 1L;
 
                         @Override
-                        protected boolean removeEldestEntry(
-                                Map.Entry<Long, Answer> eldest) {
+                        protected boolean removeEldestEntry(Map.Entry<Long, Answer> eldest) {
                             return size() > REMEMBERED;
                         }
                     });
