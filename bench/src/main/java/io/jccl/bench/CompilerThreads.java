@@ -15,8 +15,11 @@ import java.util.stream.Stream;
  * <p><b>Threads:</b> one.
  */
 final class CompilerThreads {
-    /** HotSpot's "C1 CompilerThread0", "C2 CompilerThread0" and so on; Linux keeps 15 letters. */
-    static final String NAME = "[A-Z0-9]+ Compiler.*";
+    /**
+     * HotSpot's "C1 CompilerThread0", "C2 CompilerThread0" and so on. Linux keeps 15 letters: the
+     * first ones, and since JDK 26 "C1 Comp..hread0".
+     */
+    static final String NAME = "[A-Z0-9]+ Comp(iler|\\.\\.).*";
 
     private static final long LOOK_NANOS = 1_000_000;
 
