@@ -398,6 +398,7 @@ final class LibraryPlaces {
                 || machine.variable("MPI_LOCALNRANKS") == null) {
             return library.sonames();
         }
-        return List.of("libmpich.so.12", "libmpi.so.12", "libmpi_abi.so.1", "libmpi.so.40");
+        List<String> last = List.of("libmpi_abi.so.1", "libmpi.so.40");
+        return library.sonames().stream().sorted(Comparator.comparing(last::indexOf)).toList();
     }
 }

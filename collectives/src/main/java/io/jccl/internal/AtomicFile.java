@@ -113,12 +113,14 @@ public final class AtomicFile {
      * @return the same if it is that of a file system, which has a name and a kind
      */
     public static IOException named(Path file, IOException e) {
+        return named("cannot write " + file, e);
+    }
+
+    /** The error with what failed before its message, unless it is that of a file system. */
+    static IOException named(String what, IOException e) {
         return e instanceof FileSystemException
                 ? e
-                : new IOException(
-                        "cannot write %s: %s"
-                                .formatted(file, e.getMessage() == null ? e : e.getMessage()),
-                        e);
+                : new IOException(what + ": " + (e.getMessage() == null ? e : e.getMessage()), e);
     }
 
     /**

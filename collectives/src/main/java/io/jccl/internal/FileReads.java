@@ -4,7 +4,6 @@ import java.io.EOFException;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
-import java.nio.file.FileSystemException;
 import java.nio.file.Path;
 
 /** Reading files, with errors that name the file, as those of a channel or a stream do not. */
@@ -47,11 +46,6 @@ public final class FileReads {
      * @return the same if it is that of a file system, which has a name and a kind
      */
     public static IOException named(Path file, IOException e) {
-        return e instanceof FileSystemException
-                ? e
-                : new IOException(
-                        "%s cannot be read: %s"
-                                .formatted(file, e.getMessage() == null ? e : e.getMessage()),
-                        e);
+        return AtomicFile.named(file + " cannot be read", e);
     }
 }
