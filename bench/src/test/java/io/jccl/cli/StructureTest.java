@@ -118,6 +118,16 @@ class StructureTest {
     /** Formats with numbers in the system's language, by the method. */
     private static final NavigableMap<String, String> IN_A_LANGUAGE = new TreeMap<>();
 
+    /** A vector or mask of the Vector API in a descriptor. */
+    private static final Pattern VECTOR =
+            Pattern.compile("Ljdk/incubator/vector/(\\w*Vector|VectorMask);");
+
+    /** Methods that take or return vectors. */
+    private static final NavigableSet<String> PASS_VECTORS = new TreeSet<>();
+
+    /** Methods that calculate with vectors. */
+    private static final NavigableSet<String> CALCULATE = new TreeSet<>();
+
     private static final Map<String, ModuleReference> REFERENCES = new HashMap<>();
 
     /** Packages that the classes of a module name, by their own package. */
@@ -170,6 +180,7 @@ class StructureTest {
             noteApi(type);
         }
         noteFormats(type);
+        noteVectors(type);
         for (PoolEntry e : type.constantPool()) {
             // Class names, descriptors and generic signatures alike.
             if (e instanceof Utf8Entry text) {
@@ -206,6 +217,21 @@ class StructureTest {
                         IN_A_LANGUAGE.put(type.thisClass().asInternalName() + "." + name, format);
                     }
                     format = "";
+                }
+            }
+        }
+    }
+
+    private static void noteVectors(ClassModel type) {
+        for (MethodModel m : type.methods()) {
+            String name = type.thisClass().asInternalName() + "." + m.methodName().stringValue();
+            if (VECTOR.matcher(m.methodType().stringValue()).find()) {
+                PASS_VECTORS.add(name);
+            }
+            for (CodeElement e : m.code().map(CodeModel::elementList).orElse(List.of())) {
+                if (e instanceof InvokeInstruction i
+                        && VECTOR.matcher(i.type().stringValue()).find()) {
+                    CALCULATE.add(name);
                 }
             }
         }
@@ -408,6 +434,13 @@ class StructureTest {
     @Test
     void numbersAreWrittenInNoLanguage() {
         assertEquals(Map.of(), IN_A_LANGUAGE, "use %s, or String.format(Locale.ROOT, ...)");
+    }
+
+    /** C2 does not always inline such a method, and where it does not, each call allocates. */
+    @Test
+    void noMethodTakesOrReturnsAVector() {
+        assertTrue(CALCULATE.size() > 20, CALCULATE::toString);
+        assertEquals(Set.of(), PASS_VECTORS, "write them out where they are called");
     }
 
     /** Generated code is not counted. A table of calls has a method for each function it calls. */

@@ -10,7 +10,8 @@ import jdk.incubator.vector.VectorSpecies;
 
 /**
  * On the Vector API; see {@link RowKernel}. Loaded only where {@code jdk.incubator.vector} is
- * resolved. {@link PlainRows} handles elements that do not fill a vector.
+ * resolved. {@link PlainRows} handles elements that do not fill a vector. No method takes or returns
+ * a vector: where C2 does not inline it, each call allocates one.
  */
 final class VectorRows extends RowKernel {
     private static final VectorSpecies<Float> F = FloatVector.SPECIES_PREFERRED;
@@ -186,7 +187,6 @@ final class VectorRows extends RowKernel {
         return Math.max(most.reduceLanes(VectorOperators.MAX), rest.max(x, at + whole, n - whole));
     }
 
-    // Written out: a method that returns a vector is not always inlined, and then allocates it.
     @Override
     void exp(float[] x, int at, int n, float minus) {
         int whole = F.loopBound(n);
@@ -256,7 +256,13 @@ final class VectorRows extends RowKernel {
         for (int i = 0; i < whole; i += LANES) {
             sum = sum.add(FloatVector.fromArray(F, x, at + i));
         }
-        return added(sum) + rest.sum(x, at + whole, n - whole);
+        // Both halves of the lanes, then both quarters ...: reduceLanes adds in another order in
+        // compiled code than in interpreted code.
+        sum = sum.add(sum.rearrange(F2));
+        sum = LANES > 2 ? sum.add(sum.rearrange(F4)) : sum;
+        sum = LANES > 4 ? sum.add(sum.rearrange(F8)) : sum;
+        sum = LANES > 8 ? sum.add(sum.rearrange(F16)) : sum;
+        return sum.lane(0) + rest.sum(x, at + whole, n - whole);
     }
 
     @Override
@@ -268,19 +274,12 @@ final class VectorRows extends RowKernel {
             FloatVector v = FloatVector.fromArray(F, x, at + i).sub(mean);
             sum = sum.add(u.mul(v));
         }
-        return added(sum) + rest.dot(g, gAt + whole, gMean, x, at + whole, mean, n - whole);
-    }
-
-    /**
-     * The sum of 2 to 16 lanes, as a tree: {@code reduceLanes} adds in another order in compiled
-     * code than in interpreted code.
-     */
-    private static float added(FloatVector lanes) {
-        FloatVector x = lanes.add(lanes.rearrange(F2));
-        x = LANES > 2 ? x.add(x.rearrange(F4)) : x;
-        x = LANES > 4 ? x.add(x.rearrange(F8)) : x;
-        x = LANES > 8 ? x.add(x.rearrange(F16)) : x;
-        return x.lane(0);
+        // As in sum.
+        sum = sum.add(sum.rearrange(F2));
+        sum = LANES > 2 ? sum.add(sum.rearrange(F4)) : sum;
+        sum = LANES > 4 ? sum.add(sum.rearrange(F8)) : sum;
+        sum = LANES > 8 ? sum.add(sum.rearrange(F16)) : sum;
+        return sum.lane(0) + rest.dot(g, gAt + whole, gMean, x, at + whole, mean, n - whole);
     }
 
     @Override
@@ -319,7 +318,9 @@ final class VectorRows extends RowKernel {
     void reluSquared(float[] x, int at, int n, float[] y, int to) {
         int whole = F.loopBound(n);
         for (int i = 0; i < whole; i += LANES) {
-            FloatVector v = positive(FloatVector.fromArray(F, x, at + i));
+            FloatVector v = FloatVector.fromArray(F, x, at + i);
+            // Math.max with 0: NaN remains, and -0 becomes 0.
+            v = v.blend(0, v.compare(VectorOperators.LE, 0));
             v.mul(v).intoArray(y, to + i);
         }
         rest.reluSquared(x, at + whole, n - whole, y, to + whole);
@@ -329,14 +330,10 @@ final class VectorRows extends RowKernel {
     void reluSquaredBackward(float[] x, int at, int n, float[] g, int gAt) {
         int whole = F.loopBound(n);
         for (int i = 0; i < whole; i += LANES) {
-            FloatVector v = positive(FloatVector.fromArray(F, x, at + i));
+            FloatVector v = FloatVector.fromArray(F, x, at + i);
+            v = v.blend(0, v.compare(VectorOperators.LE, 0));
             FloatVector.fromArray(F, g, gAt + i).mul(2).mul(v).intoArray(g, gAt + i);
         }
         rest.reluSquaredBackward(x, at + whole, n - whole, g, gAt + whole);
-    }
-
-    /** Math.max with 0: NaN remains, and -0 becomes 0. */
-    private static FloatVector positive(FloatVector x) {
-        return x.blend(0, x.compare(VectorOperators.LE, 0));
     }
 }
