@@ -6,6 +6,7 @@ import java.nio.ByteOrder;
 import jdk.incubator.vector.FloatVector;
 import jdk.incubator.vector.IntVector;
 import jdk.incubator.vector.ShortVector;
+import jdk.incubator.vector.Vector;
 import jdk.incubator.vector.VectorOperators;
 import jdk.incubator.vector.VectorShape;
 import jdk.incubator.vector.VectorSpecies;
@@ -41,7 +42,8 @@ final class NarrowVectors {
     }
 
     // The loops are written out: a method that takes or returns a vector is not always inlined, and
-    // then the vector is allocated.
+    // then the vector is allocated. So it is by reinterpretAsInts and reinterpretAsFloats of JDK 27,
+    // whose last call C2 does not inline where both are used; hence reinterpretShape.
 
     /** Widens elements of a narrow type, as many as whole vectors have. */
     static void widen(DataType type, MemorySegment s, long at, float[] to, int first, int count) {
@@ -58,7 +60,8 @@ final class NarrowVectors {
                     (IntVector)
                             ShortVector.fromMemorySegment(SHORTS, s, at + 2L * i, ORDER)
                                     .castShape(INTS, 0);
-            bits.lanewise(VectorOperators.LSHL, 16).reinterpretAsFloats().intoArray(to, first + i);
+            Vector<Float> value = bits.lanewise(VectorOperators.LSHL, 16).reinterpretShape(FLOATS, 0);
+            ((FloatVector) value).intoArray(to, first + i);
         }
     }
 
@@ -72,17 +75,19 @@ final class NarrowVectors {
             // right and normalises subnormals, exactly. 31 means infinity or NaN.
             IntVector magnitude =
                     bits.lanewise(VectorOperators.AND, 0x7fff).lanewise(VectorOperators.LSHL, 13);
-            IntVector value = magnitude.reinterpretAsFloats().mul(0x1p112f).reinterpretAsInts();
+            FloatVector scaled =
+                    ((FloatVector) magnitude.reinterpretShape(FLOATS, 0)).mul(0x1p112f);
+            IntVector value = (IntVector) scaled.reinterpretShape(INTS, 0);
             value =
                     value.blend(
                             magnitude.lanewise(VectorOperators.OR, INFINITY),
                             magnitude.compare(VectorOperators.GE, 31 << 23));
-            value.lanewise(
+            value =
+                    value.lanewise(
                             VectorOperators.OR,
                             bits.lanewise(VectorOperators.LSHL, 16)
-                                    .lanewise(VectorOperators.AND, SIGN))
-                    .reinterpretAsFloats()
-                    .intoArray(to, first + i);
+                                    .lanewise(VectorOperators.AND, SIGN));
+            ((FloatVector) value.reinterpretShape(FLOATS, 0)).intoArray(to, first + i);
         }
     }
 
@@ -98,7 +103,10 @@ final class NarrowVectors {
     private static void roundBfloat16(
             float[] from, int first, MemorySegment s, long at, int count) {
         for (int i = 0; i < count; i += FLOATS.length()) {
-            IntVector bits = FloatVector.fromArray(FLOATS, from, first + i).reinterpretAsInts();
+            IntVector bits =
+                    (IntVector)
+                            FloatVector.fromArray(FLOATS, from, first + i)
+                                    .reinterpretShape(INTS, 0);
             IntVector high = bits.lanewise(VectorOperators.LSHR, 16);
             IntVector rounded =
                     bits.add(high.lanewise(VectorOperators.AND, 1))
@@ -117,7 +125,10 @@ final class NarrowVectors {
 
     private static void roundFloat16(float[] from, int first, MemorySegment s, long at, int count) {
         for (int i = 0; i < count; i += FLOATS.length()) {
-            IntVector bits = FloatVector.fromArray(FLOATS, from, first + i).reinterpretAsInts();
+            IntVector bits =
+                    (IntVector)
+                            FloatVector.fromArray(FLOATS, from, first + i)
+                                    .reinterpretShape(INTS, 0);
             IntVector magnitude = bits.lanewise(VectorOperators.AND, ~SIGN);
             IntVector odd =
                     magnitude.lanewise(VectorOperators.LSHR, 13).lanewise(VectorOperators.AND, 1);
@@ -130,11 +141,9 @@ final class NarrowVectors {
                             .lanewise(VectorOperators.LSHR, 13);
             // Below the smallest normal number, 2^-14: the last bit of a float32 in [0.5, 1) is
             // worth 2^-24, one unit of float16's subnormals, so adding 0.5 rounds to such units.
+            FloatVector above = ((FloatVector) magnitude.reinterpretShape(FLOATS, 0)).add(0.5f);
             IntVector small =
-                    magnitude
-                            .reinterpretAsFloats()
-                            .add(0.5f)
-                            .reinterpretAsInts()
+                    ((IntVector) above.reinterpretShape(INTS, 0))
                             .sub(Float.floatToRawIntBits(0.5f));
             code = code.blend(small, magnitude.compare(VectorOperators.LT, (127 - 14) << 23));
             code = code.blend(0x7c00, magnitude.compare(VectorOperators.GE, (127 + 16) << 23));

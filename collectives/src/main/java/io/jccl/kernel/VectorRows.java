@@ -3,6 +3,7 @@ package io.jccl.kernel;
 import io.jccl.device.DataType;
 import java.lang.foreign.MemorySegment;
 import jdk.incubator.vector.FloatVector;
+import jdk.incubator.vector.IntVector;
 import jdk.incubator.vector.VectorMask;
 import jdk.incubator.vector.VectorOperators;
 import jdk.incubator.vector.VectorShuffle;
@@ -15,6 +16,7 @@ import jdk.incubator.vector.VectorSpecies;
  */
 final class VectorRows extends RowKernel {
     private static final VectorSpecies<Float> F = FloatVector.SPECIES_PREFERRED;
+    private static final VectorSpecies<Integer> I = IntVector.SPECIES_PREFERRED;
     private static final int LANES = F.length();
     private static final int COLUMNS = 2 * LANES;
     private static final int ROWS = 4;
@@ -208,12 +210,12 @@ final class VectorRows extends RowKernel {
             p = p.fma(r, FloatVector.broadcast(F, C2));
             p = p.fma(r, FloatVector.broadcast(F, 1));
             p = p.fma(r, FloatVector.broadcast(F, 1));
-            FloatVector power =
-                    shifted.reinterpretAsInts()
+            // Not reinterpretAsInts: see NarrowVectors.
+            IntVector exponent =
+                    ((IntVector) shifted.reinterpretShape(I, 0))
                             .lanewise(VectorOperators.LSHL, FRACTION_BITS)
-                            .add(ONE)
-                            .reinterpretAsFloats();
-            p.mul(power).blend(0, low).blend(Float.POSITIVE_INFINITY, high).intoArray(x, at + i);
+                            .add(ONE);
+            p.mul(exponent.reinterpretShape(F, 0)).blend(0, low).blend(Float.POSITIVE_INFINITY, high).intoArray(x, at + i);
         }
         rest.exp(x, at + whole, n - whole, minus);
     }

@@ -6,6 +6,7 @@ import java.nio.ByteOrder;
 import jdk.incubator.vector.FloatVector;
 import jdk.incubator.vector.IntVector;
 import jdk.incubator.vector.ShortVector;
+import jdk.incubator.vector.Vector;
 import jdk.incubator.vector.VectorOperators;
 import jdk.incubator.vector.VectorShape;
 import jdk.incubator.vector.VectorSpecies;
@@ -308,7 +309,9 @@ final class VectorTile extends Tile {
                     (IntVector)
                             ShortVector.fromArray(S, from, i)
                                     .convertShape(VectorOperators.S2I, I, 0);
-            bits.lanewise(VectorOperators.LSHL, 16).reinterpretAsFloats().intoArray(to, at + i);
+            // Not reinterpretAsFloats, which allocates on JDK 27 where others are used too.
+            Vector<Float> value = bits.lanewise(VectorOperators.LSHL, 16).reinterpretShape(F, 0);
+            ((FloatVector) value).intoArray(to, at + i);
         }
         for (int i = whole; i < count; i++) {
             to[at + i] = Bfloat16.toFloat(from[i]);
