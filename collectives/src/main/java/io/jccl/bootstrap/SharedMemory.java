@@ -2,6 +2,7 @@ package io.jccl.bootstrap;
 
 import io.jccl.device.host.SharedMemoryFullException;
 import io.jccl.internal.Interrupts;
+import java.io.File;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.lang.foreign.Arena;
@@ -10,7 +11,6 @@ import java.nio.ByteBuffer;
 import java.nio.channels.ClosedByInterruptException;
 import java.nio.channels.FileChannel;
 import java.nio.channels.FileChannel.MapMode;
-import java.nio.file.FileStore;
 import java.nio.file.FileSystemException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -53,9 +53,10 @@ final class SharedMemory {
 
     private static MemorySegment createPart(
             Path folder, Path part, long bytes, Arena arena, String purpose) throws IOException {
-        FileStore store = Files.getFileStore(folder);
-        if (store.getUsableSpace() < bytes) {
-            throw tooSmall(store, bytes, purpose);
+        // Not a FileStore, for which the JDK needs the mount: within a chroot it has no entry.
+        File place = folder.toFile();
+        if (place.getUsableSpace() < bytes) {
+            throw tooSmall(place, bytes, purpose);
         }
         try (FileChannel c =
                 OwnFolder.open(
@@ -69,8 +70,8 @@ final class SharedMemory {
         } catch (IOException e) {
             try {
                 // Before the deletion: several processes may have filled it together.
-                if (store.getUsableSpace() < bytes) {
-                    throw tooSmall(store, bytes, purpose);
+                if (place.getUsableSpace() < bytes) {
+                    throw tooSmall(place, bytes, purpose);
                 }
                 throw e;
             } finally {
@@ -87,8 +88,7 @@ final class SharedMemory {
         }
     }
 
-    private static SharedMemoryFullException tooSmall(FileStore store, long bytes, String purpose)
-            throws IOException {
+    private static SharedMemoryFullException tooSmall(File place, long bytes, String purpose) {
         return new SharedMemoryFullException(
                 ("the shared-memory file system of %s is too small: this process needs %s for"
                                 + " %s, but of the %s there only %s are free. Enlarge it (docker"
@@ -98,8 +98,8 @@ final class SharedMemory {
                                 SharedFolder.root(),
                                 size(bytes),
                                 purpose,
-                                size(store.getTotalSpace()),
-                                size(store.getUsableSpace())));
+                                size(place.getTotalSpace()),
+                                size(place.getUsableSpace())));
     }
 
     private static String size(long bytes) {
@@ -123,13 +123,10 @@ final class SharedMemory {
 
     /** Throws if there is no space for the small files that every run needs. */
     static void checkSpace() {
-        try {
-            FileStore store = Files.getFileStore(SharedFolder.root());
-            if (store.getUsableSpace() < SMALL_FILES) {
-                throw tooSmall(store, SMALL_FILES, "the ranks' descriptions");
-            }
-        } catch (IOException e) {
-            // The caller receives the first error.
+        File place = SharedFolder.root().toFile();
+        // Where there is none, the caller receives the first error.
+        if (place.exists() && place.getUsableSpace() < SMALL_FILES) {
+            throw tooSmall(place, SMALL_FILES, "the ranks' descriptions");
         }
     }
 }

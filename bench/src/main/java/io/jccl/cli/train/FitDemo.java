@@ -321,8 +321,8 @@ public final class FitDemo extends Subcommand {
         return available == null ? Long.MAX_VALUE : (long) (USABLE * available);
     }
 
-    private static long freeIn(Path folder) throws IOException {
-        return (long) (USABLE * Files.getFileStore(folder).getUsableSpace());
+    private static long freeIn(Path folder) {
+        return (long) (USABLE * folder.toFile().getUsableSpace());
     }
 
     private static <T> T or(@Nullable T given, T otherwise) {

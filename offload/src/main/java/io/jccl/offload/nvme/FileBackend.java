@@ -35,10 +35,18 @@ final class FileBackend implements IoBackend {
         String reason = directIo == NvmeOptions.DirectIo.OFF ? "the options request it" : null;
         int alignment = PAGE;
         if (reason == null) {
-            // getBlockSize is what FileChannel itself requires of addresses and positions.
-            long block =
-                    Files.getFileStore(Files.exists(file) ? file : parent(file)).getBlockSize();
-            if (block < 1 || block > 1 << 16 || Long.bitCount(block) != 1) {
+            // getBlockSize is what FileChannel itself requires of addresses and positions. Within a
+            // chroot, whose mount has no entry, the JDK finds none.
+            long block = 0;
+            String unknown = null;
+            try {
+                block = Files.getFileStore(Files.exists(file) ? file : parent(file)).getBlockSize();
+            } catch (IOException e) {
+                unknown = e.getMessage();
+            }
+            if (unknown != null) {
+                reason = "the file system's alignment is unknown: " + unknown;
+            } else if (block < 1 || block > 1 << 16 || Long.bitCount(block) != 1) {
                 reason = "the file system requires an alignment of " + block + " bytes";
             } else {
                 alignment = (int) Math.max(PAGE, block);
@@ -181,7 +189,7 @@ final class FileBackend implements IoBackend {
 
     @Override
     public long freeSpace(Path folder) throws IOException {
-        return Files.getFileStore(folder).getUsableSpace();
+        return folder.toFile().getUsableSpace();
     }
 
     private static final class ChannelFile implements IoFile {
