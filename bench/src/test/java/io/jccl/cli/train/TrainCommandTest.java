@@ -177,7 +177,7 @@ class TrainCommandTest {
                 "--load /no/such/file | --load '/no/such/file' does not exist",
                 "--load / --checkpoint c --resume | --load '/' and --resume both give",
                 "--load src/test | has no model.safetensors: it is not a saved model, or its --save did",
-                "--save / | --save '/' has files in it, expected a new or empty folder",
+                "--save . | --save '.' has files in it, expected a new or empty folder",
                 "--save /dev/null | --save '/dev/null' is a file, expected a folder",
                 "--save /dev/null/a | --save '/dev/null/a' cannot be made",
                 "--tensorboard /dev/null/a | --tensorboard '/dev/null/a' cannot be made",
