@@ -27,6 +27,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Random;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.locks.LockSupport;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.AfterEach;
@@ -408,6 +409,11 @@ class CudaMatmulTest {
             assertFalse(stream.query());
             goOn.countDown();
             stream.synchronize(LIMIT);
+        }
+        // The thread that frees goes on once the work has ended.
+        long deadline = System.nanoTime() + LIMIT.toNanos();
+        while (TestFake.live("cublas") > handles && System.nanoTime() < deadline) {
+            LockSupport.parkNanos(1_000_000);
         }
     }
 
