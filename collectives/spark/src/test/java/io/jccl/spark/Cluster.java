@@ -27,6 +27,8 @@ import org.jspecify.annotations.Nullable;
 
 /** A Spark application of this JVM: the driver here, executors here or in JVMs of their own. */
 final class Cluster implements AutoCloseable {
+    static final String CANNOT_START = "io.jccl.spark.Cluster#cannotStart";
+
     private static final Duration PATIENCE = Duration.ofMinutes(2);
     private static final Duration PAUSE = Duration.ofMillis(20);
 
@@ -41,6 +43,22 @@ final class Cluster implements AutoCloseable {
     /** What a task does, and the one thing that it returns. */
     interface Body extends Serializable {
         String run(BarrierTaskContext context, List<Integer> rows) throws Exception;
+    }
+
+    /**
+     * Whether this is a JDK that JCCL supports and Spark does not yet: Spark 4.1 does not start on
+     * JDK 27, which has no {@code jdk.internal.ref.Cleaner} any more.
+     */
+    static boolean cannotStart() {
+        if (Runtime.version().feature() <= 25) {
+            return false;
+        }
+        try {
+            Class.forName("org.apache.spark.unsafe.Platform");
+            return false;
+        } catch (ClassNotFoundException | LinkageError e) {
+            return true;
+        }
     }
 
     Cluster(String master) {

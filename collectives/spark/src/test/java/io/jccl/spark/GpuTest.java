@@ -19,11 +19,13 @@ import org.apache.spark.SparkException;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.condition.DisabledIf;
 import org.junit.jupiter.api.io.TempDir;
 
 /** Tasks to which Spark assigns GPUs, on the C fakes of NCCL and the CUDA runtime. */
 @Tag("exhaustive")
 @Timeout(value = 5, unit = TimeUnit.MINUTES, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
+@DisabledIf(value = Cluster.CANNOT_START, disabledReason = "Spark does not start on this JDK")
 class GpuTest {
     private static final int RANKS = 2;
 

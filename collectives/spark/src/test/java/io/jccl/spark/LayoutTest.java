@@ -14,12 +14,14 @@ import org.apache.spark.SparkException;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.condition.DisabledIf;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import snippets.OnSpark;
 
 /** Several tasks in one JVM: they are ranks of their own as any others are. */
 @Timeout(value = 5, unit = TimeUnit.MINUTES, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
+@DisabledIf(value = Cluster.CANNOT_START, disabledReason = "Spark does not start on this JDK")
 class LayoutTest {
     @ParameterizedTest
     @CsvSource({"local[3], 3, 1"})

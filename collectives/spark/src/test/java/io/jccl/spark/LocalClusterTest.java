@@ -31,11 +31,13 @@ import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.condition.DisabledIf;
 import org.junit.jupiter.api.io.TempDir;
 
 /** A real cluster of this machine: two workers, each with an executor of its own with one core. */
 @Tag("exhaustive")
 @Timeout(value = 5, unit = TimeUnit.MINUTES, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
+@DisabledIf(value = Cluster.CANNOT_START, disabledReason = "Spark does not start on this JDK")
 class LocalClusterTest {
     private static final int RANKS = 2;
     private static Cluster cluster;

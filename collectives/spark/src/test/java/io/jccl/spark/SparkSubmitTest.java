@@ -26,6 +26,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.condition.DisabledIf;
 import org.junit.jupiter.api.io.TempDir;
 
 /**
@@ -34,6 +35,7 @@ import org.junit.jupiter.api.io.TempDir;
  */
 @Tag("exhaustive")
 @Timeout(value = 5, unit = TimeUnit.MINUTES, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
+@DisabledIf(value = Cluster.CANNOT_START, disabledReason = "Spark does not start on this JDK")
 class SparkSubmitTest {
     private static final String JAVA =
             Path.of(System.getProperty("java.home"), "bin", "java").toString();
