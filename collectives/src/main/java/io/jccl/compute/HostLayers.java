@@ -110,11 +110,12 @@ final class HostLayers implements Layers {
     private static void activate(HostTask t, int thread, long begin, long end) {
         Activation function = (Activation) t.description();
         float[] x = t.scratch(thread).piece(0, PIECE);
+        float[] scratch = t.scratch(thread).piece(1, PIECE);
         for (long i = begin; i < end; i += PIECE) {
             int count = (int) Math.min(PIECE, end - i);
             t.load(0, i, x, count);
             switch (function) {
-                case GELU -> LayerLoops.gelu(x, count, x);
+                case GELU -> LayerLoops.gelu(x, count, scratch);
                 case RELU_SQUARED -> LayerLoops.reluSquared(x, count, x);
             }
             t.store(x, 1, i, count);
@@ -134,12 +135,13 @@ final class HostLayers implements Layers {
         Activation function = (Activation) t.description();
         float[] x = t.scratch(thread).piece(0, PIECE);
         float[] g = t.scratch(thread).piece(1, PIECE);
+        float[] scratch = t.scratch(thread).piece(2, PIECE);
         for (long i = begin; i < end; i += PIECE) {
             int count = (int) Math.min(PIECE, end - i);
             t.load(0, i, x, count);
             t.load(1, i, g, count);
             switch (function) {
-                case GELU -> LayerLoops.geluBackward(x, count, g);
+                case GELU -> LayerLoops.geluBackward(x, count, g, scratch);
                 case RELU_SQUARED -> LayerLoops.reluSquaredBackward(x, count, g);
             }
             t.store(g, 1, i, count);
@@ -157,11 +159,14 @@ final class HostLayers implements Layers {
 
     private static void swiglu(HostTask t, int thread, long begin, long end) {
         int width = t.integer(0);
-        float[] row = t.scratch(thread).piece(0, 2 * width);
+        float[] a = t.scratch(thread).piece(0, width);
+        float[] b = t.scratch(thread).piece(1, width);
+        float[] scratch = t.scratch(thread).piece(2, width);
         for (long r = begin; r < end; r++) {
-            t.load(0, 2 * r * width, row, 2 * width);
-            LayerLoops.swiglu(row, width, row);
-            t.store(row, 1, r * width, width);
+            t.load(0, 2 * r * width, a, width);
+            t.load(0, 2 * r * width + width, b, width);
+            LayerLoops.swiglu(a, b, width, scratch);
+            t.store(a, 1, r * width, width);
         }
     }
 
@@ -178,13 +183,17 @@ final class HostLayers implements Layers {
 
     private static void swigluBackward(HostTask t, int thread, long begin, long end) {
         int width = t.integer(0);
-        float[] row = t.scratch(thread).piece(0, 2 * width);
-        float[] g = t.scratch(thread).piece(1, width);
+        float[] a = t.scratch(thread).piece(0, width);
+        float[] b = t.scratch(thread).piece(1, width);
+        float[] g = t.scratch(thread).piece(2, width);
+        float[] scratch = t.scratch(thread).piece(3, width);
         for (long r = begin; r < end; r++) {
-            t.load(0, 2 * r * width, row, 2 * width);
+            t.load(0, 2 * r * width, a, width);
+            t.load(0, 2 * r * width + width, b, width);
             t.load(1, r * width, g, width);
-            LayerLoops.swigluBackward(row, width, g);
-            t.store(row, 2, 2 * r * width, 2 * width);
+            LayerLoops.swigluBackward(a, b, width, g, scratch);
+            t.store(a, 2, 2 * r * width, width);
+            t.store(b, 2, 2 * r * width + width, width);
         }
     }
 

@@ -17,13 +17,10 @@ public final class LayerLoops {
 
     private static final float GELU_CUBE = 0.044715f;
 
+    /** From 12 on, the factor is 0 or 1 in float32. */
+    private static final float GELU_FAR = 100;
+
     private static final RowKernel K = RowKernel.BEST;
-
-    /** Elements that pass through scratch memory at a time: 4 KiB. */
-    private static final int PIECE = 1 << 10;
-
-    private static final ThreadLocal<float[]> SCRATCH =
-            ThreadLocal.withInitial(() -> new float[PIECE]);
 
     private LayerLoops() {}
 
@@ -74,11 +71,6 @@ public final class LayerLoops {
         K.normBackward(x, at, g, at, width, mean, by, level, along, gradient, at);
     }
 
-    /** Scratch memory of each thread: {@link #PIECE} elements. */
-    private static float[] scratch() {
-        return SCRATCH.get();
-    }
-
     /** Replaces elements by the logistic function of their negatives. */
     private static void logistic(float[] negative, int count) {
         K.exp(negative, 0, count, 0);
@@ -97,76 +89,63 @@ public final class LayerLoops {
         K.reluSquaredBackward(x, 0, width, gradient, 0);
     }
 
+    // Loops over several arrays have one index, from 0: where they have offsets of their own, C2 of
+    // JDK 25 does not vectorise them.
+
     /** The factor of GELU's elements. */
-    private static void geluFactors(float[] x, int at, int count, float[] to) {
+    private static void geluFactors(float[] x, int count, float[] to) {
         for (int i = 0; i < count; i++) {
-            float v = x[at + i];
+            float v = x[i];
             to[i] = -GELU_SLOPE * (v + GELU_CUBE * v * v * v);
         }
         logistic(to, count);
     }
 
-    /** GELU; y may be x. */
-    public static void gelu(float[] x, int width, float[] y) {
-        float[] s = scratch();
-        for (int at = 0; at < width; at += PIECE) {
-            int count = Math.min(PIECE, width - at);
-            geluFactors(x, at, count, s);
-            for (int i = 0; i < count; i++) {
-                y[at + i] = x[at + i] * s[i];
-            }
+    /** GELU in place; the scratch has as many elements. */
+    public static void gelu(float[] x, int count, float[] scratch) {
+        geluFactors(x, count, scratch);
+        for (int i = 0; i < count; i++) {
+            x[i] *= scratch[i];
         }
     }
 
     /** Turns the gradient of the output of {@link #gelu} into that of its input. */
-    public static void geluBackward(float[] x, int width, float[] gradient) {
-        float[] factors = scratch();
-        for (int at = 0; at < width; at += PIECE) {
-            int count = Math.min(PIECE, width - at);
-            geluFactors(x, at, count, factors);
-            for (int i = 0; i < count; i++) {
-                float v = x[at + i];
-                float s = factors[i];
-                float bend = s * (1 - s);
-                // Far from 0 the square would overflow, and 0 times infinity is NaN.
-                gradient[at + i] *=
-                        bend == 0 ? s : s + v * bend * (GELU_SLOPE * (1 + 3 * GELU_CUBE * v * v));
-            }
+    public static void geluBackward(float[] x, int count, float[] gradient, float[] scratch) {
+        geluFactors(x, count, scratch);
+        for (int i = 0; i < count; i++) {
+            // Where the slope's square would overflow, s (1 - s) has long been 0.
+            float v = Math.max(-GELU_FAR, Math.min(GELU_FAR, x[i]));
+            float s = scratch[i];
+            float bend = s * (1 - s);
+            gradient[i] *= s + v * bend * (GELU_SLOPE * (1 + 3 * GELU_CUBE * v * v));
         }
     }
 
     /** The logistic function of some elements. */
-    private static void logistic(float[] x, int at, int count, float[] to) {
+    private static void logistic(float[] x, int count, float[] to) {
         for (int i = 0; i < count; i++) {
-            to[i] = -x[at + i];
+            to[i] = -x[i];
         }
         logistic(to, count);
     }
 
-    /** SwiGLU: {@code y = a logistic(a) b} for a row of width a, then width b; y may be x. */
-    public static void swiglu(float[] x, int width, float[] y) {
-        float[] s = scratch();
-        for (int at = 0; at < width; at += PIECE) {
-            int count = Math.min(PIECE, width - at);
-            logistic(x, at, count, s);
-            for (int i = 0; i < count; i++) {
-                y[at + i] = x[at + i] * s[i] * x[width + at + i];
-            }
+    /** SwiGLU: {@code a = a logistic(a) b}; the scratch has as many elements. */
+    public static void swiglu(float[] a, float[] b, int count, float[] scratch) {
+        logistic(a, count, scratch);
+        for (int i = 0; i < count; i++) {
+            a[i] = a[i] * scratch[i] * b[i];
         }
     }
 
-    /** Replaces a row of {@link #swiglu}'s input by its gradient. */
-    public static void swigluBackward(float[] x, int width, float[] dy) {
-        float[] factors = scratch();
-        for (int at = 0; at < width; at += PIECE) {
-            int count = Math.min(PIECE, width - at);
-            logistic(x, at, count, factors);
-            for (int i = at; i < at + count; i++) {
-                float a = x[i];
-                float s = factors[i - at];
-                x[i] = dy[i] * x[width + i] * (s * (1 + a * (1 - s)));
-                x[width + i] = dy[i] * (a * s);
-            }
+    /** Replaces the inputs of {@link #swiglu} by their gradients. */
+    public static void swigluBackward(
+            float[] a, float[] b, int count, float[] gradient, float[] scratch) {
+        logistic(a, count, scratch);
+        for (int i = 0; i < count; i++) {
+            float v = a[i];
+            float s = scratch[i];
+            a[i] = gradient[i] * b[i] * (s * (1 + v * (1 - s)));
+            b[i] = gradient[i] * (v * s);
         }
     }
 
