@@ -3,8 +3,8 @@ package io.jccl.kernel;
 import io.jccl.internal.SplitMix;
 
 /**
- * Loops over columns of thin matrices, which are stored column after column in an array, so that
- * the compiler vectorizes them. orthonormal.h is the same for GPUs.
+ * Loops over columns of thin matrices, which are stored column after column in an array.
+ * orthonormal.h is the same for GPUs.
  */
 public final class ThinColumns {
     /**
@@ -27,7 +27,8 @@ public final class ThinColumns {
             double before = norm(a, at, length);
             for (int pass = 0; pass < 2; pass++) {
                 for (int l = 0; l < k; l++) {
-                    axpy(-dot(a, at, a, l * length, length), a, l * length, a, at, length);
+                    float along = dot(a, at, a, l * length, length);
+                    RowKernel.BEST.add(a, l * length, -along, a, at, length);
                 }
             }
             normalize(a, at, length, LOST * before);
@@ -111,12 +112,5 @@ public final class ThinColumns {
             s0 += a[aAt + i] * b[bAt + i];
         }
         return ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7));
-    }
-
-    /** {@code y += factor x}. */
-    private static void axpy(float factor, float[] x, int xAt, float[] y, int yAt, int n) {
-        for (int i = 0; i < n; i++) {
-            y[yAt + i] += factor * x[xAt + i];
-        }
     }
 }
