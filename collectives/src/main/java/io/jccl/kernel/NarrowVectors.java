@@ -42,7 +42,8 @@ final class NarrowVectors {
     }
 
     // The loops are written out: a method that takes or returns a vector is not always inlined, and
-    // then the vector is allocated. So it is by reinterpretAsInts and reinterpretAsFloats of JDK 27,
+    // then the vector is allocated. So it is by reinterpretAsInts and reinterpretAsFloats of JDK
+    // 27,
     // whose last call C2 does not inline where both are used; hence reinterpretShape.
 
     /** Widens elements of a narrow type, as many as whole vectors have. */
@@ -60,7 +61,8 @@ final class NarrowVectors {
                     (IntVector)
                             ShortVector.fromMemorySegment(SHORTS, s, at + 2L * i, ORDER)
                                     .castShape(INTS, 0);
-            Vector<Float> value = bits.lanewise(VectorOperators.LSHL, 16).reinterpretShape(FLOATS, 0);
+            Vector<Float> value =
+                    bits.lanewise(VectorOperators.LSHL, 16).reinterpretShape(FLOATS, 0);
             ((FloatVector) value).intoArray(to, first + i);
         }
     }

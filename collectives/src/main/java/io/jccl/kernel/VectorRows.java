@@ -11,8 +11,8 @@ import jdk.incubator.vector.VectorSpecies;
 
 /**
  * On the Vector API; see {@link RowKernel}. Loaded only where {@code jdk.incubator.vector} is
- * resolved. {@link PlainRows} handles elements that do not fill a vector. No method takes or returns
- * a vector: where C2 does not inline it, each call allocates one.
+ * resolved. {@link PlainRows} handles elements that do not fill a vector. No method takes or
+ * returns a vector: where C2 does not inline it, each call allocates one.
  */
 final class VectorRows extends RowKernel {
     private static final VectorSpecies<Float> F = FloatVector.SPECIES_PREFERRED;
@@ -215,7 +215,10 @@ final class VectorRows extends RowKernel {
                     ((IntVector) shifted.reinterpretShape(I, 0))
                             .lanewise(VectorOperators.LSHL, FRACTION_BITS)
                             .add(ONE);
-            p.mul(exponent.reinterpretShape(F, 0)).blend(0, low).blend(Float.POSITIVE_INFINITY, high).intoArray(x, at + i);
+            p.mul(exponent.reinterpretShape(F, 0))
+                    .blend(0, low)
+                    .blend(Float.POSITIVE_INFINITY, high)
+                    .intoArray(x, at + i);
         }
         rest.exp(x, at + whole, n - whole, minus);
     }

@@ -21,7 +21,6 @@ import io.jccl.train.fit.Settings;
 import io.jccl.train.fit.TechniqueSet;
 import java.io.IOException;
 import java.io.PrintWriter;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
