@@ -42,8 +42,8 @@ final class NarrowVectors {
     }
 
     // The loops are written out: a method that takes or returns a vector is not always inlined, and
-    // then the vector is allocated. JDK 27's reinterpretAsInts and reinterpretAsFloats end with such
-    // a call, which C2 does not inline where both are used; hence reinterpretShape.
+    // then the vector is allocated. reinterpretAsInts and reinterpretAsFloats of JDK 27 end with
+    // such a call, which C2 does not inline where both are used; hence reinterpretShape.
 
     /** Widens elements of a narrow type, as many as whole vectors have. */
     static void widen(DataType type, MemorySegment s, long at, float[] to, int first, int count) {

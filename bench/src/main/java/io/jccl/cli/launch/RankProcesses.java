@@ -385,7 +385,9 @@ final class RankProcesses {
                         + (first ? " failed first, with " : " failed too, with ")
                         + how
                         + memoryKills.note(exit.status)
-                        + (left < 0 ? "" : "; " + left + " ranks go on"));
+                        + (left < 0
+                                ? ""
+                                : left == 1 ? "; 1 rank goes on" : "; " + left + " ranks go on"));
         err.flush();
     }
 
