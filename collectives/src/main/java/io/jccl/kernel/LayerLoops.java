@@ -17,7 +17,7 @@ public final class LayerLoops {
 
     private static final float GELU_CUBE = 0.044715f;
 
-    /** From 12 on, the factor is 0 or 1 in float32. */
+    /** Any number from 12 on, where the factor is 0 or 1 in float32, with a finite square. */
     private static final float GELU_FAR = 100;
 
     private static final RowKernel K = RowKernel.BEST;

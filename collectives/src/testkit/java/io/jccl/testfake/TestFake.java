@@ -174,6 +174,14 @@ public final class TestFake {
         }
     }
 
+    /** The same, and waits for what is freed in the order of a stream or on another thread. */
+    public static void awaitLive(long expected, String kind) throws InterruptedException {
+        for (int i = 0; i < 2000 && live(kind) != expected; i++) {
+            Thread.sleep(5);
+        }
+        assertEquals(expected, live(kind), kind);
+    }
+
     /** How often a function was called. */
     public static long calls(String function) {
         return command("calls:" + function);

@@ -385,9 +385,11 @@ final class RankProcesses {
                         + (first ? " failed first, with " : " failed too, with ")
                         + how
                         + memoryKills.note(exit.status)
-                        + (left < 0
-                                ? ""
-                                : left == 1 ? "; 1 rank goes on" : "; " + left + " ranks go on"));
+                        + switch (left) {
+                            case -1 -> "";
+                            case 1 -> "; 1 rank goes on";
+                            default -> "; " + left + " ranks go on";
+                        });
         err.flush();
     }
 

@@ -309,7 +309,7 @@ final class VectorTile extends Tile {
                     (IntVector)
                             ShortVector.fromArray(S, from, i)
                                     .convertShape(VectorOperators.S2I, I, 0);
-            // Not reinterpretAsFloats, which allocates on JDK 27 where others are used too.
+            // Not reinterpretAsFloats: JDK 27 allocates in it once NarrowVectors converts too.
             Vector<Float> value = bits.lanewise(VectorOperators.LSHL, 16).reinterpretShape(F, 0);
             ((FloatVector) value).intoArray(to, at + i);
         }

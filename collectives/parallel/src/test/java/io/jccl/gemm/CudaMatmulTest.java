@@ -28,7 +28,6 @@ import java.util.Map;
 import java.util.Random;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.locks.LockSupport;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Assumptions;
@@ -400,7 +399,7 @@ class CudaMatmulTest {
 
     /** cuBLAS waits for the device, whose work may wait for the rank that closes. */
     @Test
-    void closingDoesNotWaitForWorkThatDoesNotEnd() {
+    void closingDoesNotWaitForWorkThatDoesNotEnd() throws InterruptedException {
         Matmul matmul = Matmul.of(gpu, 1);
         CountDownLatch goOn = new CountDownLatch(1);
         try (Stream stream = gpu.newStream()) {
@@ -411,10 +410,7 @@ class CudaMatmulTest {
             stream.synchronize(LIMIT);
         }
         // The thread that frees goes on once the work has ended.
-        long deadline = System.nanoTime() + LIMIT.toNanos();
-        while (TestFake.live("cublas") > handles && System.nanoTime() < deadline) {
-            LockSupport.parkNanos(1_000_000);
-        }
+        TestFake.awaitLive(handles, "cublas");
     }
 
     @Tag("exhaustive")

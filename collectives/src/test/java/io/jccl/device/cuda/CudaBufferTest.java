@@ -59,7 +59,7 @@ class CudaBufferTest {
     @AfterEach
     void nothingIsLeft() throws InterruptedException {
         TestFake.reset();
-        Gpus.assertLive(live, "all");
+        TestFake.awaitLive(live, "all");
         assertEquals(0, Gpus.current());
     }
 
@@ -109,7 +109,7 @@ class CudaBufferTest {
                         Cuda.allocateAsync(Cuda.wrapStream(device, 0), DataType.INT32, 1),
                         Cuda.allocateForNccl(device, DataType.INT32, 1));
         Thread.ofVirtual().start(() -> open.forEach(Buffer::close)).join();
-        Gpus.assertLive(live, "all");
+        TestFake.awaitLive(live, "all");
     }
 
     @Test

@@ -239,7 +239,7 @@ class CudaDeviceTest {
         assertTrue(String.valueOf(e.getMessage()).contains(function), e.getMessage());
         assertEquals(4, Gpus.current());
         assertEquals(0, NativeError.last(), "no error is left behind for the next call");
-        Gpus.assertLive(live, "all");
+        TestFake.awaitLive(live, "all");
     }
 
     @Test

@@ -66,7 +66,7 @@ class CudaGraphTest {
     @AfterEach
     void nothingIsLeft() throws InterruptedException {
         TestFake.reset();
-        Gpus.assertLive(live, "all");
+        TestFake.awaitLive(live, "all");
         assertEquals(0, Gpus.current());
     }
 

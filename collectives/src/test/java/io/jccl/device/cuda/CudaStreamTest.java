@@ -72,7 +72,7 @@ class CudaStreamTest {
     @AfterEach
     void nothingIsLeft() throws InterruptedException {
         TestFake.reset();
-        Gpus.assertLive(live, "all");
+        TestFake.awaitLive(live, "all");
         assertEquals(0, Gpus.current());
     }
 

@@ -50,7 +50,7 @@ class ForeignCaptureTest {
     @AfterEach
     void nothingIsLeft() throws InterruptedException {
         TestFake.reset();
-        Gpus.assertLive(live, "all");
+        TestFake.awaitLive(live, "all");
     }
 
     private Communicator alone() {

@@ -1,11 +1,8 @@
 package io.jccl.device.cuda;
 
-import static org.junit.jupiter.api.Assertions.assertEquals;
-
 import io.jccl.bindings.CudaApi;
 import io.jccl.bindings.NativeLibraries;
 import io.jccl.device.Stream;
-import io.jccl.testfake.TestFake;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
@@ -29,14 +26,6 @@ public final class Gpus {
     static void setCurrent(int device) {
         CudaApi api = NativeLibraries.cuda();
         api.check(api.cudaSetDevice(device), "cudaSetDevice");
-    }
-
-    /** Waits until there are no more of a kind than there were: some are freed in stream order. */
-    public static void assertLive(long expected, String kind) throws InterruptedException {
-        for (int i = 0; i < 2000 && TestFake.live(kind) != expected; i++) {
-            Thread.sleep(5);
-        }
-        assertEquals(expected, TestFake.live(kind), kind);
     }
 
     /** Holds a stream up until it is opened. */

@@ -82,7 +82,7 @@ class CopyCollectivesTest {
     @AfterEach
     void nothingIsLeft() throws InterruptedException {
         TestFake.reset();
-        Gpus.assertLive(live, "all");
+        TestFake.awaitLive(live, "all");
         assertEquals(0, Gpus.current());
     }
 

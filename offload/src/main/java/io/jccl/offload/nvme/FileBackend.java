@@ -37,18 +37,16 @@ final class FileBackend implements IoBackend {
         if (reason == null) {
             // getBlockSize is what FileChannel itself requires of addresses and positions. Within a
             // chroot, whose mount has no entry, the JDK finds none.
-            long block = 0;
-            String unknown = null;
+            long block = PAGE;
             try {
                 block = Files.getFileStore(Files.exists(file) ? file : parent(file)).getBlockSize();
             } catch (IOException e) {
-                unknown = e.getMessage();
+                reason = "the file system's alignment is unknown: " + e.getMessage();
             }
-            if (unknown != null) {
-                reason = "the file system's alignment is unknown: " + unknown;
-            } else if (block < 1 || block > 1 << 16 || Long.bitCount(block) != 1) {
+            if (block < 1 || block > 1 << 16 || Long.bitCount(block) != 1) {
                 reason = "the file system requires an alignment of " + block + " bytes";
-            } else {
+            }
+            if (reason == null) {
                 alignment = (int) Math.max(PAGE, block);
                 try {
                     channel = channel(file, true);
